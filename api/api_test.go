@@ -9,8 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/api/apitest"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/index"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

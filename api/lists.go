@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

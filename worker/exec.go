@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/brief"
+	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/redact"
 	"github.com/agenthandoff/handoff/worker/output"

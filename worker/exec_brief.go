@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/agenthandoff/handoff/brief"
+	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/supervisor"
 	"github.com/agenthandoff/handoff/worker"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // commandLine is the command that takes an action.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

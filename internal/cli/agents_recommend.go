@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/brief"
+	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

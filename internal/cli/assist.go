@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/agenthandoff/handoff/assist"
+	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

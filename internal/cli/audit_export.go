@@ -13,7 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/audit"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 func newAuditExport(a *app) *cobra.Command {

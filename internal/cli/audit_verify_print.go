@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/agenthandoff/handoff/broker/audit"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // verifyView is a report, and of what.

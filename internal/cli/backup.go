@@ -10,7 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/backup"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 func newBackup(a *app) *cobra.Command {

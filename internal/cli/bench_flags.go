@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/bench"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/bench"
 )
 
 // benchFlags are those that are not fields of bench.Config as they are.

@@ -3,7 +3,7 @@ package cli
 import (
 	"fmt"
 
-	"github.com/agenthandoff/handoff/bench"
+	"github.com/agenthandoff/handoff/internal/bench"
 )
 
 // latencyNames are how latencies are called for people.

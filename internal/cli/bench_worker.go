@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/bench"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/bench"
 )
 
 // benchWorkerCommand is the hidden command that is one worker process.

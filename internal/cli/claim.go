@@ -10,7 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
 // connection says where the engine is, as flags.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/agenthandoff/handoff/brief"
-	"github.com/agenthandoff/handoff/dossier"
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/brief"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
 // fullMax is how many handoffs conversation --full shows where --limit does not say:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/demo"
+	"github.com/agenthandoff/handoff/internal/demo"
 )
 
 func newDemo(a *app) *cobra.Command {

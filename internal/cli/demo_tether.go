@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/demo"
+	"github.com/agenthandoff/handoff/internal/demo"
 )
 
 // newDemoTether runs another command of ours for as long as stdin is open. The

@@ -11,10 +11,10 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/supervisor"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/supervisor"
-	"github.com/agenthandoff/handoff/telemetry"
 	"github.com/agenthandoff/handoff/worker"
 )
 

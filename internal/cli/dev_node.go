@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/filelock"
-	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 )
 
 // notStarted says in one sentence why dev could not start, and what to do.

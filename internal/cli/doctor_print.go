@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agenthandoff/handoff/doctor"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/doctor"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // diagnosisView is what doctor found, for programs.

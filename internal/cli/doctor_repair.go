@@ -7,10 +7,10 @@ import (
 	"log/slog"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/doctor"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/doctor"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
 // repair has every handoff looked at, and sees that a supervisor is there to look.

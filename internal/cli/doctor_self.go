@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/agenthandoff/handoff/doctor"
+	"github.com/agenthandoff/handoff/internal/doctor"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/telemetry"
 )
 
 // examineSelf examines this process and how it reaches the engine, or the process that

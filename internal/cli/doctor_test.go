@@ -16,11 +16,11 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/doctor"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/doctor"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
 // patient is a real engine that things are taken away from.

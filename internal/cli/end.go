@@ -5,8 +5,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/agenthandoff/handoff/demo"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/demo"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // How long commands may take to end after Ctrl-C (SIGINT, SIGTERM), whatever they are at.

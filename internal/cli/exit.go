@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // durationValue is a flag that is a duration, days included.

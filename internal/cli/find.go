@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/agenthandoff/handoff/assist"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 )
 
 // gatewayFlags are the flags of gateway.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

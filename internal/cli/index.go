@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index"
-	"github.com/agenthandoff/handoff/index/ask"
-	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/internal/index"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
 // indexConfig is what the flags of index say.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
 // indexBeside keeps the index of a node of our own, and returns when it answers.

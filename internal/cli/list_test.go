@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )

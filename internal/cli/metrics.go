@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
 // metricsHelp is what the help of every command that has --metrics says of it.

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
-	"github.com/agenthandoff/handoff/supervisor"
-	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/internal/explain"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/supervisor"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/worker"
 )
 

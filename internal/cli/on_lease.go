@@ -10,8 +10,8 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/dossier"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

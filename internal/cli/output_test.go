@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

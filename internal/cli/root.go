@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/telemetry"
+	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
 // app is what all commands share: the streams, the environment, the global

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"github.com/agenthandoff/handoff/dossier"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/dossier"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 )
 
 // gatewayEnv says the same as --gateway.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/dossier"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
 const statsHelp = `Stats sums up the handoffs that the filters leave (those of handoff list): in all, by

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
 // statsAnswer are the figures of "stats".

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

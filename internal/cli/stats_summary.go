@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 

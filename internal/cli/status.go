@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 )
 
 func newStatus(a *app) *cobra.Command {

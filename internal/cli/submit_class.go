@@ -3,7 +3,7 @@ package cli
 import (
 	"context"
 
-	"github.com/agenthandoff/handoff/assist"
+	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

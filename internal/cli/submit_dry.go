@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

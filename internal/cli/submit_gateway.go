@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/agenthandoff/handoff/assist"
+	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/supervisor"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 )
 
 func newSupervise(a *app) *cobra.Command {

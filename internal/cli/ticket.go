@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

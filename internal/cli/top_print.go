@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 // topOnce prints a picture.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/index/ask"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
 // topWatch is what a picture is made of.

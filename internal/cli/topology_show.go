@@ -11,7 +11,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 )
 
 func newTopologyShow(a *app) *cobra.Command {

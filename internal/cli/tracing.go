@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/telemetry"
 )
 
 // startTraces begins to trace what this process appends, where the environment

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 )
 
 func newTree(a *app) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenthandoff/handoff/dossier"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

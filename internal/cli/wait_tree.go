@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/dossier"
-	"github.com/agenthandoff/handoff/explain"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

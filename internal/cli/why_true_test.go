@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/explain"
-	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
 // stage is a supervisor over an engine in memory, under a clock that jumps.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/broker"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
 var arrivalsWaiting = flag.Int("waiting", 2_000, "TestArrivals: how many handoffs wait for agents that are absent")

@@ -14,8 +14,8 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/supervisor"
 )
 
 // Of a million open handoffs whose work and timer streams are deleted, the issue

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	"github.com/agenthandoff/handoff/index/ask"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 

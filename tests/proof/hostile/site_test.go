@@ -15,8 +15,8 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
-	natsgateway "github.com/agenthandoff/handoff/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"

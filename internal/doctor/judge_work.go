@@ -1,0 +1,387 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// agentFacts are an agent with its workers and its queue.
+type agentFacts struct {
+	breaker    lifecycle.BreakerState // empty: it has none
+	id         string
+	registered bool
+	why        lifecycle.Unfitness // why it takes no offers; empty if it does
+	workers    int
+	polls      bool
+	polled     time.Time // of its last poll
+	queued     int
+	oldest     time.Time
+}
+
+// headFacts are the facts of a sweep over all heads.
+type headFacts struct {
+	handoffs, open int
+	unreadable     tickets // their last entry cannot be read
+	examples       []string
+	oldestOpen     time.Time
+	stuck          tickets
+	overdue        tickets
+	unknownAgent   tickets // offered to an agent that does not exist
+	waits          lifecycle.WaitGraph
+	deadlocks      tickets // the youngest of each circle
+	orphans        []orphan
+	expiring       tickets
+	gated          int           // that wait before their next offer
+	unanswered     tickets       // their approver is not there
+	lapsed         tickets       // at a gate whose time is over
+	deep           tickets       // in their lineages
+	expiresIn      time.Duration // until the first of those is dropped
+}
+
+// orphan is a handoff whose holder is gone. A supervisor deals with it within seconds, so that
+// examineOrphans checks it again before it is a finding.
+type orphan struct{ ticket, holder, agent string }
+
+// tickets counts handoffs, and keeps the first of them and words on the very first.
+type tickets struct {
+	n     int
+	first []string
+	words string
+}
+
+func (t *tickets) add(ticket, words string) {
+	if t.n == 0 {
+		t.words = words
+	}
+	if t.n++; len(t.first) < aboutMax {
+		t.first = append(t.first, ticket)
+	}
+}
+
+// examplesMax bounds the examples of a finding.
+const examplesMax = 3
+
+// addUnreadable adds a head that cannot be read.
+func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
+	f.handoffs++
+	f.unreadable.add(e.Ticket, "")
+	if len(f.examples) < examplesMax {
+		f.examples = append(f.examples, fmt.Sprintf("%s (entry %d: %s)", e.Ticket, e.Seq, e.Why))
+	}
+}
+
+// addHead adds a head. directory is a recent one.
+func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
+	f.handoffs++
+	s := h.State
+	f.waits.Add(&s, now)
+	if s.Closed {
+		return
+	}
+	f.open++
+	if f.oldestOpen.IsZero() || s.SubmittedAt.Before(f.oldestOpen) {
+		f.oldestOpen = s.SubmittedAt
+	}
+	if left, tooLong := h.OpenTooLong(now); tooLong {
+		if f.expiring.n == 0 || left < f.expiresIn {
+			f.expiresIn = left
+		}
+		f.expiring.add(s.Ticket, "")
+	}
+	if lifecycle.DutiesOf(s).Offer && directory != nil {
+		if _, known := directory.Agent(s.Agent); !known {
+			f.unknownAgent.add(s.Ticket, s.Agent)
+		}
+	}
+	if s.Held() && directory != nil && !directory.Present(s.Holder) && len(f.orphans) < aboutMax {
+		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
+	}
+	f.addGate(s, directory, now)
+	if lifecycle.Deep(s.Summary) {
+		words := explain.Depth(s)
+		if repeated := lifecycle.Repeated(s.Summary, s.Source, s.Agent); len(repeated) > 0 {
+			words += ", with " + strings.Join(repeated, " and ") + " again and again"
+		}
+		f.deep.add(s.Ticket, words)
+	}
+	overdue, broken := lifecycle.OverdueSince(s, directory, now)
+	switch {
+	case s.StuckReason != "":
+		f.stuck.add(s.Ticket, s.StuckReason)
+	case broken != "":
+		f.stuck.add(s.Ticket, broken)
+	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
+		f.overdue.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
+	}
+}
+
+func judgeWorkers(x Examination) Finding {
+	if x.agentsErr != nil {
+		return Fail("see that these credentials may read the agents", "could not be told: %v", x.agentsErr)
+	}
+	var names, words []string
+	var oldest time.Time
+	serving := 0
+	var polling []string
+	for _, a := range x.agents {
+		switch {
+		case a.workers > 0:
+			serving++
+		case a.polls:
+			polling = append(polling, a.id+" "+explain.Polls(a.polled, x.now))
+		}
+		if a.why != lifecycle.UnfitAbsent || a.queued == 0 || !a.registered {
+			continue
+		}
+		names = append(names, a.id)
+		words = append(words, fmt.Sprintf("%s (%s)", a.id, explain.Count(a.queued, "offer")))
+		if oldest.IsZero() || !a.oldest.IsZero() && a.oldest.Before(oldest) {
+			oldest = a.oldest
+		}
+	}
+	if len(names) == 0 {
+		words := explain.Is(explain.Count(serving, "agent"), serving) + " served"
+		if len(polling) > 0 {
+			words += "; " + explain.Some(polling)
+		}
+		return OK("every agent with offers has a worker or polls; %s", words)
+	}
+	return Fail("start a worker", "no worker serves %s, the oldest for %s", explain.Some(words), ageWords(oldest, x.now)).aboutNames(names).withAction(explain.OpWork, "agent", names[0])
+}
+
+func ageWords(since, now time.Time) string {
+	if since.IsZero() {
+		return "a moment"
+	}
+	return explain.Duration(max(now.Sub(since), 0).Round(time.Second))
+}
+
+func judgePaused(x Examination) Finding {
+	var names, words []string
+	paused := 0
+	for _, a := range x.agents {
+		if a.why == lifecycle.UnfitPaused {
+			paused++
+			if a.queued > 0 {
+				names = append(names, a.id)
+				words = append(words, fmt.Sprintf("%s (%s)", a.id, explain.Count(a.queued, "offer")))
+			}
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("resume it", "on purpose, offers wait at %s", explain.Some(words)).aboutNames(names).withAction(explain.OpResume, "agent", names[0])
+	case paused > 0:
+		return OK("%s on purpose, with nothing in the queue", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
+	}
+	return OK("no agent is")
+}
+
+// judgeBreakers names the breakers that are not closed.
+func judgeBreakers(x Examination) Finding {
+	var names, words []string
+	have := 0
+	for _, a := range x.agents {
+		switch a.breaker {
+		case "":
+			continue
+		case lifecycle.BreakerClosed:
+		default:
+			names, words = append(names, a.id), append(words, fmt.Sprintf("that of %s is %s", a.id, a.breaker))
+		}
+		have++
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("see what fails there", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpBreaker, "agent", names[0])
+	case have == 0:
+		return OK("no agent has one")
+	}
+	return OK("%s closed", explain.Is(explain.Count(have, "breaker"), have))
+}
+
+func judgeUnknownAgents(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	agents := map[string]bool{}
+	for _, a := range x.agents {
+		if !a.registered && a.queued > 0 {
+			agents[a.id] = true
+		}
+	}
+	t := x.heads.unknownAgent
+	switch {
+	case t.n > 0:
+		return Fail("register it and start a worker for it, or offer the handoff to another agent",
+			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).aboutNames(t.first).
+			withAction(explain.OpRegister, "agent", t.words).withAction(explain.OpReroute, "ticket", t.first[0])
+	case len(agents) > 0:
+		names := slices.Sorted(maps.Keys(agents))
+		return Warn("register it", "offers stand at %s, which is no agent", explain.Some(names)).aboutNames(names).withAction(explain.OpRegister, "agent", names[0])
+	}
+	return OK("every offer stands at an agent that exists")
+}
+
+// headsFailed is the finding of every check of handoffs if the heads could not be read.
+func (x Examination) headsFailed() (Finding, bool) {
+	if x.headsErr == nil {
+		return Finding{}, false
+	}
+	return Fail("see whether the engine is well, and try again", "the handoffs could not be read: %v", x.headsErr), true
+}
+
+func judgeStuck(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t, u := x.heads.stuck, x.heads.unreadable
+	const wrong = "the last entry of %s cannot be read: %s"
+	const mend = "take it back to the entry before; one of a newer program needs an update of this one and the supervisors"
+	examples := strings.Join(x.heads.examples, ", ")
+	if more := u.n - len(x.heads.examples); more > 0 {
+		examples += fmt.Sprintf(" and %d more", more)
+	}
+	switch {
+	case t.n == 0 && u.n == 0:
+		return OK("no handoff is")
+	case t.n == 0:
+		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).aboutNames(u.first).withAction(explain.OpMend)
+	}
+	f := Fail("see its history; mend what that says, then have every handoff looked at",
+		"%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).aboutNames(t.first).
+		withAction(explain.OpHistory, "ticket", t.first[0]).withAction(explain.OpRepair)
+	if u.n > 0 {
+		f.Message += "; " + fmt.Sprintf(wrong, explain.Count(u.n, "handoff"), examples)
+		f.Do += "; " + mend
+		f = f.aboutNames(slices.Concat(t.first, u.first)).withAction(explain.OpMend)
+	}
+	return f
+}
+
+func judgeDeadlocks(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t := x.heads.deadlocks
+	if t.n == 0 {
+		return OK("no handoffs wait for one another")
+	}
+	return Warn("a supervisor takes the youngest out once it has stood before its agent for its acknowledge timeout; give the agent more slots, or let its program wait by its result",
+		"%s in a circle with what holds the slots of its agent, such as %s (%s)", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+		aboutNames(t.first).withAction(explain.OpHistory, "ticket", t.first[0])
+}
+
+// judgeLineages tells of handoffs that follow from so many others that their agents may hand off in
+// a loop.
+func judgeLineages(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t := x.heads.deep
+	if t.n == 0 {
+		return OK("no open handoff is %d hand-offs deep", protocol.LineageDepthWarning)
+	}
+	return Warn("see what led to it; cancel it, or set a limit for such work (limits.max_handoffs, limits.max_depth)",
+		"%s deep in a lineage, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+		aboutNames(t.first).withAction(explain.OpTree, "ticket", t.first[0])
+}
+
+func judgeLate(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	t := x.heads.overdue
+	if t.n == 0 {
+		return OK("no handoff is")
+	}
+	return Fail("have every handoff looked at now; a supervisor must be there for it",
+		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).aboutNames(t.first).withAction(explain.OpRepair)
+}
+
+func judgeAge(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	keeps := time.Duration(0)
+	for _, s := range x.engine.Streams {
+		if s.Name == jetstream.LedgerStream {
+			keeps = s.MaxAge
+		}
+	}
+	h := x.heads
+	switch {
+	case h.expiring.n > 0 && h.expiresIn <= 0:
+		return Fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping what is open: %s too long, such as %s",
+			explain.Was(explain.Count(h.expiring.n, "handoff"), h.expiring.n)+" open", h.expiring.first[0]).aboutNames(h.expiring.first)
+	case h.expiring.n > 0:
+		return Fail("see that a supervisor runs and that the clocks are right", "%s too long, such as %s; the ledger drops the first in %s",
+			explain.Is(explain.Count(h.expiring.n, "handoff"), h.expiring.n)+" open", h.expiring.first[0], explain.Duration(h.expiresIn)).aboutNames(h.expiring.first)
+	}
+	kept := "for ever"
+	if keeps > 0 {
+		kept = "for " + explain.Duration(keeps)
+	}
+	if h.oldestOpen.IsZero() {
+		return OK("the ledger keeps handoffs %s; none is open", kept)
+	}
+	return OK("the ledger keeps handoffs %s; the oldest open one is %s old", kept, ageWords(h.oldestOpen, x.now))
+}
+
+func judgeLedger(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	h := x.heads
+	return OK("%s, %d open", explain.Count(h.handoffs, "handoff"), h.open)
+}
+
+func judgeIndex(x Examination) Finding {
+	i := x.index
+	switch {
+	case errors.Is(x.indexErr, broker.ErrNoAnswer):
+		return Warn("start one", "none answers: lists, conversations and stats need one").withAction(explain.OpIndex)
+	case x.indexErr != nil:
+		return Warn("see its log", "it does not answer: %v", x.indexErr)
+	case !i.Complete && time.Duration(i.BehindMS)*time.Millisecond > indexBehind:
+		return Warn("wait for it; see its log if that does not help", "behind by %s (%s)", explain.Duration(time.Duration(i.BehindMS)*time.Millisecond), entryWords(i.Behind))
+	case !i.Complete:
+		return OK("catching up: %s behind", entryWords(i.Behind))
+	}
+	return OK("has everything: %s", strings.TrimSpace(explain.Count(int(i.Handoffs), "handoff")))
+}
+
+func entryWords(n uint64) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}
+
+// judgeStrays finds messages that no part of Handoff wrote. All parts ignore them.
+func judgeStrays(x Examination) Finding {
+	if x.straysErr != nil {
+		return Fail("see what the engine says", "cannot tell what stands in the streams: %v", x.straysErr)
+	}
+	if len(x.strays) == 0 {
+		return OK("nothing stands in the streams that is not Handoff's")
+	}
+	var where, about []string
+	for _, s := range x.strays {
+		where = append(where, fmt.Sprintf("%d in %s, such as %s", s.N, s.Stream, s.Subjects[0]))
+		about = append(about, s.Subjects...)
+	}
+	first := x.strays[0]
+	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew", first.Stream, first.Subjects[0]),
+		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).aboutNames(about).withAction(explain.OpRegister)
+}

@@ -1,0 +1,203 @@
+package dossier
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// InboxEntry is an entry of an inbox for programs: a state, and why the inbox lists it.
+type InboxEntry struct {
+	Why   lifecycle.InboxReason `json:"why"`
+	Since time.Time             `json:"since"` // when the wait began
+	Words string                `json:"words"` // the question, the outcome, or else the task
+	StateView
+}
+
+// absence is the agent whose absence alone has brought the handoff there; empty is none.
+func (e InboxEntry) absence() string {
+	if e.Why != lifecycle.InboxEscalation || len(e.Absent) == 0 || e.Reason != lifecycle.ReasonAcknowledgeTimeout {
+		return ""
+	}
+	return cmp.Or(e.Absent[0].Agent, e.Target.String())
+}
+
+// Inbox is what waits for an agent or a person. What only the absence of an agent has brought there
+// stands by that agent: it goes back by itself when a worker is there.
+type Inbox struct {
+	Entries  []InboxEntry
+	Absences []Absence
+}
+
+// Absence is an agent without a worker, and what waits for a person for no other reason.
+type Absence struct {
+	Why      string       `json:"why"`    // WhyAbsence
+	Absent   string       `json:"absent"` // the agent
+	Since    time.Time    `json:"since"`  // no worker of it was there
+	Words    string       `json:"words"`
+	Handoffs []InboxEntry `json:"handoffs"`
+}
+
+// WhyAbsence tells an Absence from an InboxEntry.
+const WhyAbsence = "absence"
+
+// InboxOf returns an inbox, the most urgent entries first: by priority, open before closed, the
+// longest wait first. So are the entries of each absence, and those are ordered by agent.
+func InboxOf(ctx context.Context, r Reader, waiting []broker.Waiting) (Inbox, error) {
+	entries, err := inboxEntries(ctx, r, waiting)
+	var inbox Inbox
+	for _, e := range entries {
+		if e.absence() == "" {
+			inbox.Entries = append(inbox.Entries, e)
+			continue
+		}
+		since := e.OfferedAt.Add(-lifecycle.AckTimeout(e.State))
+		last := len(inbox.Absences) - 1
+		if last < 0 || inbox.Absences[last].Absent != e.absence() {
+			inbox.Absences = append(inbox.Absences, Absence{Why: WhyAbsence, Absent: e.absence(), Since: since})
+			last++
+		}
+		of := &inbox.Absences[last]
+		if since.Before(of.Since) {
+			of.Since = since
+		}
+		of.Handoffs = append(of.Handoffs, e)
+	}
+	for i := range inbox.Absences {
+		of := &inbox.Absences[i]
+		of.Words = fmt.Sprintf("no worker of %s since %s", of.Absent, explain.Instant(of.Since))
+	}
+	return inbox, err
+}
+
+// inboxEntries are the entries of an inbox: first those for which an agent's absence is not the
+// only reason, then the others by agent; both the most urgent first.
+func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
+	views := make([]InboxEntry, len(waiting))
+	for i, w := range waiting {
+		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
+	}
+	slices.SortStableFunc(views, func(x, y InboxEntry) int {
+		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmpBool(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+	})
+	// Other entries have the task's description.
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for i := range views {
+		v := &views[i]
+		if v.Words != "" || v.Aggregate != nil {
+			continue
+		}
+		group.Go(func() (err error) {
+			if v.Why == lifecycle.InboxApproval {
+				v.Words, err = approvalWords(ctx, r, v.State)
+				return err
+			}
+			v.Words, err = taskWords(ctx, r, v.Ticket)
+			return err
+		})
+	}
+	return views, group.Wait()
+}
+
+func urgency(p protocol.Priority) int { return slices.Index(protocol.Priorities, p) }
+
+func cmpBool(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case y:
+		return -1
+	}
+	return 1
+}
+
+func waitingSince(why lifecycle.InboxReason, s protocol.State) time.Time {
+	switch why {
+	case lifecycle.InboxApproval, lifecycle.InboxBudget:
+		return s.Gate.Since
+	case lifecycle.InboxQuestion:
+		return s.ConditionedAt
+	case lifecycle.InboxReview:
+		return s.ClosedAt
+	case lifecycle.InboxHeld:
+		if !s.AcceptedAt.IsZero() {
+			return s.AcceptedAt
+		}
+		return s.ClaimedAt
+	}
+	return s.OfferedAt
+}
+
+// waitingWords says why the inbox lists the handoff, if its state has the reason.
+func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
+	switch {
+	case why == lifecycle.InboxQuestion && s.Conditions != nil:
+		return s.Agent + " needs " + explain.Needs(*s.Conditions)
+	case why == lifecycle.InboxBudget:
+		return s.Gate.Why
+	case why == lifecycle.InboxReview:
+		return explain.Ending(s)
+	case why == lifecycle.InboxEscalation && s.Reason != lifecycle.ReasonAcknowledgeTimeout && s.Message != "": // an absence is said of all at once
+		return s.Message
+	}
+	return ""
+}
+
+// descriptionBytesMax bounds the description of a task in a list.
+const descriptionBytesMax = 512
+
+// approvalWords returns the question of a handoff to its approver, and what asks for it.
+func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, error) {
+	question := ApprovalQuestion(s, "", "")
+	body, err := r.Package(ctx, s.Ticket)
+	if err != nil {
+		return question, ctx.Err()
+	}
+	if pkg, err := protocol.DecodePackage(body); err == nil {
+		own := ""
+		if pkg.Approval != nil {
+			own = pkg.Approval.Question
+		}
+		question = ApprovalQuestion(s, own, protocol.CutText(pkg.Task.Description, descriptionBytesMax))
+	}
+	if rules := explain.GateRules(s); rules != "" {
+		question += " (" + rules + ")"
+	}
+	return question, nil
+}
+
+// ApprovalQuestion is the question to the approver of a handoff: its package's own, else whether its
+// agent may have the task.
+func ApprovalQuestion(s protocol.State, own, task string) string {
+	if own != "" {
+		return own
+	}
+	question := fmt.Sprintf("Approve handoff to %s?", s.Gate.Agent)
+	if task != "" {
+		question += " Context: " + task
+	}
+	return question
+}
+
+// taskWords returns the description of a handoff's task; empty if its package cannot be read.
+func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
+	body, err := r.Package(ctx, ticket)
+	if err != nil {
+		return "", ctx.Err()
+	}
+	pkg, err := protocol.DecodePackage(body)
+	if err != nil {
+		return "", nil
+	}
+	return protocol.CutText(pkg.Task.Description, descriptionBytesMax), nil
+}

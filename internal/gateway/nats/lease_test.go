@@ -1,0 +1,79 @@
+package natsgateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/agenthandoff/handoff/broker"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// onLease is every verb that takes a lease, and what else its request needs.
+var onLease = map[string]string{
+	"hold": "", "progress": `,"progress":{"percent":1}`, "more-time": `,"extend_ms":60000,"reason":"r"`,
+	"complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
+	"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "suspend": `,"children":[0]`, "escalate": `,"rationale":"r"`,
+	"answer": `,"answer":{"text":"yes"}`, "hand-back": `,"reason":"r"`, "handed-off": "", "returns": "",
+	"hand-off":    `,"child":{"n":0,"package":{"type":"delegation","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
+	"check-child": `,"child":{"n":0,"package":{"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
+}
+
+// A lease that an agent makes up, in its own name or in another's, gets one answer
+// whether its ticket exists or not.
+func TestMadeUpLeaseTellsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("coder", "spy", "lead")
+	w.open(natsgateway.Config{})
+	ticket := w.submit("coder", nil)
+	claim := w.accept(w.client("coder"), "coder")
+	ended := w.submit("spy", nil)
+	mine := w.accept(w.client("spy"), "spy")
+	held := *mine.LastState()
+	if err := mine.Complete(w.ctx, protocol.Result{Body: text("done")}); err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]broker.LeaseToken{
+		"another agent's ticket, in its own name":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer, Holder: protocol.NewTicket()},
+		"another agent's ticket, with its holder":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer, Holder: claim.LastState().Holder},
+		"another agent's ticket, in another's name": {Ticket: ticket, Agent: "coder", Offer: claim.LastState().Offer, Holder: claim.LastState().Holder},
+		"another offer of another agent's ticket":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer + 1, Holder: protocol.NewTicket()},
+		"another attempt at its own ticket":         {Ticket: ended, Agent: "spy", Offer: held.Offer + 1, Holder: held.Holder},
+		"another holder of its own ticket":          {Ticket: ended, Agent: "spy", Offer: held.Offer, Holder: protocol.NewTicket()},
+	}
+	spy := w.conn("spy")
+	ask := func(verb, rest, lease string) string {
+		w.Helper()
+		body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease, claim.LastState().Fence, rest)
+		answer, code := w.ask(spy, natsgateway.Subject("spy", verb), body)
+		if code != protocol.CodeLeaseInvalid {
+			w.Errorf("%s of %s: %q, want %s", verb, lease, code, protocol.CodeLeaseInvalid)
+		}
+		said, err := json.Marshal(answer)
+		if err != nil {
+			w.Fatal(err)
+		}
+		return string(said)
+	}
+	w.unchanged("made-up leases", func() {
+		for what, there := range known {
+			nowhere := there
+			nowhere.Ticket = protocol.NewTicket()
+			for verb, rest := range onLease {
+				if a, b := ask(verb, rest, there.String()), ask(verb, rest, nowhere.String()); a != b {
+					t.Errorf("%s, %s: %s; for a ticket that is not there: %s", what, verb, a, b)
+				}
+			}
+		}
+		for verb, rest := range onLease {
+			ask(verb, rest, "lease_xyz")
+		}
+	})
+	own := broker.LeaseToken{Ticket: ended, Agent: "spy", Offer: held.Offer, Holder: held.Holder}
+	body := fmt.Sprintf(`{"lease":%q,"fence":%d}`, own.String(), held.Fence)
+	if _, code := w.ask(spy, natsgateway.Subject("spy", "hold"), body); code != protocol.CodeLeaseLost {
+		t.Errorf("its own, after the end: %q, want %s", code, protocol.CodeLeaseLost)
+	}
+}

@@ -1,0 +1,233 @@
+package natsgateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/broker"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
+)
+
+// appends counts the records of a handoff.
+func (w *world) appends(ticket string) int {
+	w.Helper()
+	changes, err := w.b.History(w.ctx, ticket)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(changes)
+}
+
+// A request that is made again, at the same gateway or at another, does nothing again
+// and is answered as it was.
+func TestEveryRequestMayBeMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("coder", "boss")
+	if err := w.b.PutProfile(w.ctx, protocol.Profile{ID: "coder", EscalatesTo: "boss"}); err != nil {
+		t.Fatal(err)
+	}
+	first, second := w.open(natsgateway.Config{}), w.open(natsgateway.Config{})
+	nc, c := w.conn("coder"), w.client("coder")
+	holder := w.holder(c, "coder")
+	for verb, rest := range map[string]string{
+		"complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x","message":"it broke","retryable":true`, "release": `,"reason":"busy"`,
+		"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "escalate": `,"rationale":"too much"`, "hand-back": `,"reason":"cannot","result":{"body":"half"}`,
+	} {
+		t.Run(verb, func(t *testing.T) {
+			w := w.in(t)
+			ticket := w.submit("coder", nil)
+			var claim worker.Claim
+			for claim == nil {
+				var err error
+				claim, err = w.pull(c, "coder").Acknowledge(w.ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if claim.LastState().Ticket != ticket { // what was released before
+					claim = nil
+				}
+			}
+			state := *claim.LastState()
+			body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease(state), state.Fence, rest)
+			if _, code := w.ask(nc, natsgateway.SubjectAt("coder", first.ID(), verb), body); code != "" {
+				t.Fatalf("refused: %s", code)
+			}
+			done := w.appends(ticket)
+			for _, subject := range []string{natsgateway.SubjectAt("coder", first.ID(), verb), natsgateway.SubjectAt("coder", second.ID(), verb), natsgateway.Subject("coder", verb)} {
+				if answer, code := w.ask(nc, subject, body); code != "" {
+					t.Errorf("again: %s %s", code, answer)
+				}
+			}
+			// Whatever else it says under that lease comes too late.
+			for _, other := range []string{"hold", "progress"} {
+				more := ""
+				if other == "progress" {
+					more = `,"progress":{"percent":1}`
+				}
+				if _, code := w.ask(nc, natsgateway.Subject("coder", other), fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease(state), state.Fence, more)); code != protocol.CodeLeaseLost {
+					t.Errorf("%s after the end: %q", other, code)
+				}
+			}
+			if n := w.appends(ticket); n != done {
+				t.Errorf("%d appends, and %d after it was made again", done, n)
+			}
+		})
+	}
+}
+
+// Accepting twice gives the same claim: at the same gateway, and at another when the
+// first is gone with its answer.
+func TestAcceptedTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("coder")
+	first := w.open(natsgateway.Config{})
+	nc := w.conn("coder")
+	ticket := w.submit("coder", nil)
+	const key = "a-key-that-nobody-guesses"
+	if _, code := w.ask(nc, natsgateway.Subject("coder", "beat"), fmt.Sprintf(`{"holder":%q,"lease_ms":30000,"slots":1}`, key)); code != "" {
+		t.Fatal(code)
+	}
+	answer, code := w.ask(nc, natsgateway.Subject("coder", "pull"), `{"most":1,"wait_ms":5000}`)
+	var offers []struct {
+		Token string
+		Offer uint64
+	}
+	if err := json.Unmarshal(answer["offers"], &offers); code != "" || err != nil || len(offers) != 1 {
+		t.Fatalf("%s %s %v", code, answer, err)
+	}
+	accept := fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":30000,"ack":{"status":"accepted"},"start":true}`, offers[0].Token, ticket, offers[0].Offer, key)
+	var leases []string
+	say := func(subject string) {
+		t.Helper()
+		answer, code := w.ask(nc, subject, accept)
+		if code != "" {
+			t.Fatalf("%s %s", code, answer)
+		}
+		leases = append(leases, string(answer["lease"]))
+	}
+	say(natsgateway.SubjectAt("coder", first.ID(), "acknowledge"))
+	say(natsgateway.SubjectAt("coder", first.ID(), "acknowledge"))
+	second := w.open(natsgateway.Config{})
+	first.kill()
+	say(natsgateway.SubjectAt("coder", second.ID(), "acknowledge"))
+	if leases[0] != leases[1] || leases[0] != leases[2] || w.appends(ticket) != 2 {
+		t.Errorf("leases %v, %d appends", leases, w.appends(ticket))
+	}
+}
+
+// A result under a lost lease is refused, and kept beside the handoff.
+func TestALateResultIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("coder")
+	for _, way := range []string{"at the gateway that has it", "by its lease"} {
+		first := w.open(natsgateway.Config{})
+		c := w.client("coder")
+		ticket := w.submit("coder", nil)
+		claim := w.accept(c, "coder")
+		person := protocol.Holder{ID: uuid.NewString(), Agent: protocol.Human, LeaseMS: 30_000}
+		if err := w.b.Beat(w.ctx, person); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.b.Take(w.ctx, ticket, person, "mine"); err != nil {
+			t.Fatal(err)
+		}
+		if way == "by its lease" {
+			w.open(natsgateway.Config{})
+			first.kill()
+		}
+		// Who knows the lease, and is somebody else, says nothing under it even now.
+		forged := *claim.LastState()
+		forged.Agent = "spy"
+		w.unchanged("a late result of a spy", func() {
+			body := fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":"forged"}}`, lease(forged), forged.Fence)
+			if _, code := w.ask(w.conn("spy"), natsgateway.Subject("spy", "complete"), body); code != protocol.CodeLeaseInvalid {
+				t.Errorf("%s: a spy gets %q", way, code)
+			}
+		})
+		if err := claim.Complete(w.ctx, protocol.Result{Body: text("late")}); !errors.Is(err, broker.ErrLeaseLost) {
+			t.Errorf("%s: %v", way, err)
+		}
+		late, err := w.b.LateResults(w.ctx, ticket)
+		if err != nil || len(late) != 1 || string(late[0].Result.Body) != `"late"` {
+			t.Errorf("%s: kept %+v, %v", way, late, err)
+		}
+	}
+}
+
+// To let go until children have closed, and an authority's answer, may be said
+// again as well.
+func TestSuspendedAndAnsweredTwice(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.register("helper", "boss")
+	if err := w.b.PutProfile(w.ctx, protocol.Profile{ID: "coder", EscalatesTo: "boss"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.b.EnsureQueue(w.ctx, "coder"); err != nil {
+		t.Fatal(err)
+	}
+	w.supervise() // who offers what was escalated
+	first, second := w.open(natsgateway.Config{}), w.open(natsgateway.Config{})
+	twice := func(agent, verb, body string) (answers []map[string]json.RawMessage) {
+		t.Helper()
+		for _, d := range []*gateway{first, first, second} {
+			answer, code := w.ask(w.conn(agent), natsgateway.SubjectAt(agent, d.ID(), verb), body)
+			if code != "" {
+				t.Errorf("%s: %s %s", verb, code, answer)
+			}
+			answers = append(answers, answer)
+		}
+		return answers
+	}
+	coder := w.client("coder")
+	ticket := w.submit("coder", nil)
+	claim := w.accept(coder, "coder")
+	child := broker.Child{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
+		Target: protocol.Target{Agent: "helper"}, Reason: "a part", Task: protocol.Task{Description: "help"}}}
+	one, err := claim.HandOff(w.ctx, child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := claim.HandOff(w.ctx, child); err != nil || same != one {
+		t.Errorf("handed off again: %s, %v; want %s", same, err, one)
+	}
+	state := *claim.LastState()
+	for _, answer := range twice("coder", "suspend", fmt.Sprintf(`{"lease":%q,"fence":%d,"children":[0]}`, lease(state), state.Fence)) {
+		if string(answer["suspended"]) != "true" {
+			t.Errorf("suspended: %s", answer)
+		}
+	}
+	if n := w.appends(ticket); n != 4 { // submitted, accepted, handed off, suspended
+		t.Errorf("%d appends", n)
+	}
+
+	ticket = w.submit("coder", nil)
+	claim = w.accept(coder, "coder")
+	if err := claim.Escalate(w.ctx, "too much", ""); err != nil {
+		t.Fatal(err)
+	}
+	boss := *w.accept(w.client("boss"), "boss").LastState()
+	if boss.Ticket != ticket {
+		t.Fatalf("the boss has %s", boss.Ticket)
+	}
+	before := w.appends(ticket)
+	answer := fmt.Sprintf(`{"lease":%q,"fence":%d,"answer":{"text":"go on"}}`, lease(boss), boss.Fence)
+	twice("boss", "answer", answer)
+	if n := w.appends(ticket); n != before+1 {
+		t.Errorf("%d appends for one answer", n-before)
+	}
+	_, code := w.ask(w.conn("boss"), natsgateway.Subject("boss", "answer"), strings.Replace(answer, `"text"`, `"by":"lead","text"`, 1))
+	if code != protocol.CodeForbidden {
+		t.Errorf("in another's name: %q", code)
+	}
+}

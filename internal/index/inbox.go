@@ -1,0 +1,194 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
+)
+
+// inboxReasons are the reasons in the order of their numbers in the file.
+var inboxReasons = words[lifecycle.InboxReason]{lifecycle.InboxOffer, lifecycle.InboxEscalation, lifecycle.InboxHeld,
+	lifecycle.InboxQuestion, lifecycle.InboxReview, lifecycle.InboxApproval, lifecycle.InboxBudget}
+
+// The numbers of InboxQuestion, which the schema repeats, InboxReview and InboxApproval.
+const (
+	questionNumber = 4
+	reviewNumber   = 5
+	approvalNumber = 6
+)
+
+// The values of the column dead; 0 is no dead letter.
+const (
+	deadLetter   = 1
+	deadRedriven = 2
+)
+
+// inboxReasonOf is the reason for which an inbox lists an open handoff: that of its agent, or of
+// the source for a question, or the agent that a gate asks. The query decides who answers for an unregistered source.
+func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
+	if asked := lifecycle.AskedAtGate(s); asked != "" {
+		return lifecycle.InboxReasonFor(s, asked, nil)
+	}
+	if s.Phase != protocol.Conditional || s.Closed {
+		return lifecycle.InboxReasonFor(s, s.Agent, nil)
+	}
+	registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.Source: {}}}
+	return lifecycle.InboxReasonFor(s, s.Source, registered)
+}
+
+// Waiting returns a page of the inbox of an agent, or of a person.
+func (ix *Index) Waiting(ctx context.Context, q ask.WaitingQuery) (ask.WaitingAnswer, error) {
+	if err := q.Validate(); err != nil {
+		return ask.WaitingAnswer{}, err
+	}
+	hash := hashOf(q.Agent, "waiting")
+	after, err := decodeCursor(q.Cursor, hash)
+	if err != nil {
+		return ask.WaitingAnswer{}, err
+	}
+	return read(ctx, ix, q.Question, func(v view, a *ask.WaitingAnswer) (err error) {
+		row := func(rows *sql.Rows) (ask.WaitingRow, cursor, error) {
+			var reason int
+			row, at, err := v.row(rows, &reason)
+			return ask.WaitingRow{Row: row, Inbox: inboxReasons.word(reason)}, at, err
+		}
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any, error) {
+			query, args := v.waitingQuery(q, after, limit)
+			return query, args, nil
+		})
+		return err
+	})
+}
+
+// waitingQuery is the SQL of a page of an inbox, in the order of submission.
+func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string, []any) {
+	agent, known := v.st.names.find(q.Agent)
+	if !known {
+		agent = -1
+	}
+	asked := fmt.Sprintf("source = %d", agent)
+	if q.Agent == protocol.Human {
+		asked = "source NOT IN (" + v.numbers(q.Registered) + ")"
+	}
+	var from int64
+	if after != nil {
+		from = after.id
+	}
+	selectRows := "SELECT " + rowColumns + ", "
+	parts := []string{
+		selectRows + fmt.Sprintf("CASE waits WHEN 0 THEN %d ELSE waits END AS waits FROM handoff WHERE inbox <> 0 AND inbox = %d AND id > ?1", reviewNumber, agent),
+		selectRows + fmt.Sprintf("waits FROM handoff WHERE waits = %d AND %s AND id > ?1", questionNumber, asked),
+		selectRows + fmt.Sprintf("waits FROM handoff WHERE agent = %d AND outcome = 0 AND waits BETWEEN 1 AND %d AND id > ?1", agent, questionNumber-1),
+	}
+	if below := v.numbers(q.Below); below != "" {
+		parts = append(parts, selectRows+fmt.Sprintf("waits FROM handoff WHERE inbox <> 0 AND waits = %d AND inbox IN (%s) AND source <> %d AND id > ?1", approvalNumber, below, agent))
+	}
+	return strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY id LIMIT %d", limit), []any{from}
+}
+
+// numbers lists the numbers of agents for SQL.
+func (v view) numbers(agents []string) string {
+	numbers := make([]string, 0, len(agents))
+	for _, agent := range agents {
+		if id, known := v.st.names.find(agent); known {
+			numbers = append(numbers, strconv.Itoa(int(id)))
+		}
+	}
+	return strings.Join(numbers, ",")
+}
+
+// Dead returns a page of dead letters, the last to close first.
+func (ix *Index) Dead(ctx context.Context, q ask.DeadQuery) (ask.DeadAnswer, error) {
+	if err := q.Validate(); err != nil {
+		return ask.DeadAnswer{}, err
+	}
+	key := q
+	key.Question, key.Limit, key.Cursor = ask.Question{}, 0, ""
+	hash := hashOf(key, "dead")
+	after, err := decodeCursor(q.Cursor, hash)
+	if err != nil {
+		return ask.DeadAnswer{}, err
+	}
+	return read(ctx, ix, q.Question, func(v view, a *ask.DeadAnswer) (err error) {
+		row := func(rows *sql.Rows) (ask.Row, cursor, error) {
+			var closed int64
+			row, at, err := v.row(rows, &closed)
+			at.updated = closed
+			return row, at, err
+		}
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any, error) {
+			t := v.deadTerms(q, after)
+			return fmt.Sprintf("SELECT %s, closed FROM handoff WHERE %s ORDER BY closed DESC, id DESC LIMIT %d", rowColumns, t.where(), limit), t.args, nil
+		})
+		return err
+	})
+}
+
+func (v view) deadTerms(q ask.DeadQuery, after *cursor) terms {
+	var t terms
+	t.add("dead <> 0") // the condition of the index
+	if !q.Redriven {
+		t.add(fmt.Sprintf("dead = %d", deadLetter))
+	}
+	for column, name := range map[string]string{"agent": q.Agent, "source": q.Source} {
+		if name == "" {
+			continue
+		}
+		id, known := v.st.names.find(name)
+		if !known {
+			id = -1
+		}
+		t.add("+"+column+" = ?", id)
+	}
+	if q.Outcome != "" {
+		t.add("+outcome = ?", outcomes.number(q.Outcome))
+	}
+	if !q.Since.IsZero() {
+		t.add("closed >= ?", toMicros(q.Since))
+	}
+	if after != nil {
+		t.add("(closed, id) < (?, ?)", after.updated, after.id)
+	}
+	return t
+}
+
+// pageOf reads a page of rows, up to the limits of an answer, and the cursor that continues after
+// it; the cursor is empty on the last one. query makes the SQL of so many rows.
+func pageOf[R any](v view, limit int, hash []byte, row func(*sql.Rows) (R, cursor, error), query func(limit int) (string, []any, error)) (page []R, next string, err error) {
+	limit = cmp.Or(limit, ask.PageDefault)
+	text, args, err := query(limit + 1) // one more, to know whether there is another page
+	if err != nil {
+		return nil, "", err
+	}
+	page = []R{}
+	var last cursor
+	bytes := 0
+	err = v.each(func(rows *sql.Rows) error {
+		if next != "" {
+			return nil
+		}
+		r, at, err := row(rows)
+		if err != nil {
+			return err
+		}
+		body, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		if len(page) == limit || len(page) > 0 && bytes+len(body) > ask.PageBytesMax {
+			next = encodeCursor(last, hash)
+			return nil
+		}
+		page, bytes, last = append(page, r), bytes+len(body)+1, at
+		return nil
+	}, text, args...)
+	return page, next, err
+}

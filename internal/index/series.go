@@ -1,0 +1,108 @@
+package index
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+// Series returns how many handoffs were submitted and closed in each bucket of a time span.
+func (ix *Index) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error) {
+	if err := q.Validate(); err != nil {
+		return ask.SeriesAnswer{}, err
+	}
+	return read(ctx, ix, q.Question, func(v view, a *ask.SeriesAnswer) error {
+		filter := q.Filter
+		if filter.UpdatedSince.Before(q.Since) {
+			filter.UpdatedSince = q.Since // an earlier handoff was neither submitted nor closed since
+		}
+		s := newSeries(q)
+		p, err := v.st.planOf(filter)
+		if err == nil && !p.matchesNone {
+			err = v.fillSeries(p, s)
+		}
+		a.Buckets = s.answer()
+		return err
+	})
+}
+
+func (v view) fillSeries(p plan, s *series) error {
+	from, t, err := v.rowsQuery(p)
+	if err != nil {
+		return err
+	}
+	return v.each(func(rows *sql.Rows) error {
+		var submitted, closed int64
+		var outcome int
+		var whole *int64
+		if err := rows.Scan(&submitted, &closed, &outcome, &whole); err != nil {
+			return err
+		}
+		if b := s.at(submitted); b != nil {
+			b.Submitted++
+		}
+		if outcome != 0 {
+			s.close(closed, outcomes.word(outcome), whole)
+		}
+		return nil
+	}, fmt.Sprintf("SELECT h.submitted, h.closed, h.outcome, h.whole_ms FROM %s WHERE %s", from, t.where()), t.args...)
+}
+
+// series collects handoffs into buckets of equal width.
+type series struct {
+	since, width int64 // µs
+	buckets      []ask.Bucket
+	whole        []histogram
+}
+
+func newSeries(q ask.SeriesQuery) *series {
+	width := time.Duration(q.BucketMS) * time.Millisecond
+	n := int((q.Until.Sub(q.Since) + width - 1) / width)
+	s := &series{since: toMicros(q.Since), width: width.Microseconds(), buckets: make([]ask.Bucket, n), whole: make([]histogram, n)}
+	for i := range s.buckets {
+		s.buckets[i].Since = q.Since.Add(time.Duration(i) * width).UTC()
+	}
+	return s
+}
+
+// index is the number of the bucket of an instant; -1 outside of the series.
+func (s *series) index(at int64) int {
+	if at < s.since {
+		return -1
+	}
+	if i := (at - s.since) / s.width; i < int64(len(s.buckets)) {
+		return int(i)
+	}
+	return -1
+}
+
+func (s *series) at(instant int64) *ask.Bucket {
+	if i := s.index(instant); i >= 0 {
+		return &s.buckets[i]
+	}
+	return nil
+}
+
+func (s *series) close(at int64, outcome protocol.Outcome, whole *int64) {
+	i := s.index(at)
+	if i < 0 {
+		return
+	}
+	if outcome == protocol.OutcomeSuccess || outcome == protocol.OutcomePartial {
+		s.buckets[i].Succeeded++
+	} else {
+		s.buckets[i].Failed++
+	}
+	s.whole[i].add(whole)
+}
+
+func (s *series) answer() []ask.Bucket {
+	for i := range s.buckets {
+		s.buckets[i].Whole = s.whole[i].durations()
+	}
+	return s.buckets
+}
