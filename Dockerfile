@@ -30,7 +30,8 @@ HEALTHCHECK --interval=10s --timeout=8s --start-period=30s --retries=3 CMD ["/ha
 ENTRYPOINT ["/handoff"]
 CMD ["--help"]
 
-# The example agent: Handoff, and a program that it runs.
+# The example agent: Handoff, and a program that it runs. As process 1 "handoff work" reaps what
+# its programs leave behind: no init is needed.
 FROM handoff AS agent
 COPY --from=build /out/agent /agent
 CMD ["work", "--agent", "reviewer", "--", "/agent"]

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -14,147 +15,145 @@ import (
 
 // Source submits handoffs and follows them to their ends.
 type Source interface {
-	// Submit hands a package over and returns the new handoff. The source of the
-	// package is the caller if it names none. Submitting the same package with the same
-	// key again returns the handoff that is there.
+	// Submit submits a package and returns the new handoff. The source of the package is the caller
+	// if it names none. Submitting the same package with the same key again returns the existing
+	// handoff.
 	Submit(ctx context.Context, pkg protocol.Package) (protocol.State, error)
 	// Status returns the state of a handoff.
 	Status(ctx context.Context, ticket string) (protocol.State, error)
-	// Wait blocks until a handoff is where until says, or ctx ends. It always returns the
-	// last state that it read, and ctx's error with that if it ended first.
+	// Wait blocks until a handoff satisfies until, or ctx ends. It always returns the last state
+	// that it read, with ctx's error if ctx ended first.
 	Wait(ctx context.Context, ticket string, until Until) (protocol.State, error)
-	// Result returns the result of a handoff, and the state it was read from. Without a
-	// result the error is broker.ErrNotFound, and the state says why there is none.
+	// Result returns the result of a handoff, and the state it was read from. If there is no
+	// result, the error is broker.ErrNotFound, and the state has the reason.
 	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
-	// LastOfChain returns the state of the handoff that a chain has come to. A chain is the
-	// handoffs that follow from one by goto. It is the handoff itself where that was not handed
-	// on, or what follows is about to be submitted.
+	// LastOfChain returns the state of the most recent handoff of a chain: the handoffs that follow
+	// from one another by goto. It returns the handoff itself if that does not continue as another,
+	// or the next one is not submitted yet.
 	LastOfChain(ctx context.Context, ticket string) (protocol.State, error)
-	// WaitChain is Wait for the chain of a handoff: it returns the state of the last one. A
-	// handoff that was handed on is never where until says.
+	// WaitChain is Wait for a chain: it returns the state of the last handoff. A handoff that
+	// continues as another never satisfies until.
 	WaitChain(ctx context.Context, ticket string, until Until) (protocol.State, error)
-	// ChainResult is Result of the handoff that a chain has come to.
+	// ChainResult is Result for the most recent handoff of a chain.
 	ChainResult(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
-	// Return returns the end of a closed handoff as its source gets it: that of its chain, if
-	// it owes that. Of one that has not ended so the error has CodeIllegal.
+	// Return returns the end of a closed handoff as its source receives it: the end of the chain if
+	// the return waits for that. Until then the error has CodeIllegal.
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
 	// Context returns the whole context of a handoff. For a package by reference it reads the
 	// stored context. The caller needs the right to read the package.
 	Context(ctx context.Context, ticket string) (protocol.Context, error)
-	// Cancel asks for the end of a handoff: at once if no worker holds it, else through
-	// its holder's next heartbeat.
+	// Cancel requests the end of a handoff: at once if no worker holds it, or else through its
+	// holder's next heartbeat.
 	Cancel(ctx context.Context, request Cancel) (protocol.State, error)
-	// Answer gives a handoff what it asks for, or denies it. The answer names its question
-	// (lifecycle.QuestionOf); one for an earlier question is refused (CodeConflict). It is the
-	// caller's, whatever it says itself; lifecycle.MayAnswer decides whether the caller may.
+	// Answer gives a handoff what it needs, or denies it. The answer names its question
+	// (lifecycle.QuestionOf); an answer to an earlier question is refused (CodeConflict). The
+	// caller is recorded as its author. lifecycle.MayAnswer decides whether the caller may answer.
 	Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error)
 }
 
-// Reader reads what is known about a handoff beside its state.
+// Reader reads handoffs: their packages, histories, results and statistics.
 type Reader interface {
-	// Package returns what was handed off, as it is stored.
+	// Package returns the package of a handoff, as it is stored.
 	Package(ctx context.Context, ticket string) (json.RawMessage, error)
-	// History returns all changes, oldest first. If entries cannot be read it returns the
-	// others, and a *broker.UnreadableError of the first that cannot.
+	// History returns all changes, oldest first. If entries cannot be read, it returns the others,
+	// and a *broker.UnreadableError for the first unreadable one.
 	History(ctx context.Context, ticket string) ([]protocol.Change, error)
 	// Members returns the ends of a group's members, in the order of its recipients.
 	Members(ctx context.Context, ticket string) ([]protocol.MemberReturn, error)
 	// LateResults returns the results that came after their worker had lost its lease.
 	LateResults(ctx context.Context, ticket string) ([]broker.LateResult, error)
-	// List returns a page of handoffs. A caller that sees some handoffs alone filters by
-	// source, agent or target, with names of its own.
+	// List returns a page of handoffs. A caller that may not see all handoffs must filter by one of
+	// its names as source, agent or target.
 	List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error)
-	// Count counts handoffs. What List asks of the filter, Count asks as well.
+	// Count counts handoffs. It has the same rule for the filter as List.
 	Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error)
-	// Figures returns success rates, durations and refusals. What List asks of the filter,
-	// Figures and Series ask as well.
+	// Figures returns success rates, durations and refusals. Figures and Series have the same rule
+	// for the filter as List.
 	Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error)
 	// Series returns counts and durations over time.
 	Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error)
-	// Position returns the place in the ledger up to which lists and counts are right.
+	// Position returns the position in the ledger that the index has reached.
 	Position(ctx context.Context, q ask.Question) (ask.Position, error)
-	// Find returns the one ticket that begins with a prefix of PrefixMin characters or more.
-	// It is refused where several do (CodeAmbiguous), and to a caller that sees some handoffs
-	// alone, which knows its tickets.
+	// Find returns the one ticket that begins with a prefix of at least PrefixMin characters. It is
+	// refused if several do (CodeAmbiguous), and to a caller that may not see all handoffs, because
+	// such a caller knows its tickets.
 	Find(ctx context.Context, prefix string) (string, error)
-	// Family returns the handoffs that belong together with one, as far as the caller may
-	// see them.
+	// Family returns the handoffs of a family that the caller may see.
 	Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error)
-	// Why explains what a handoff waits for, with the clock of a time zone.
+	// Why explains why a handoff waits. Its times are in the given zone.
 	Why(ctx context.Context, ticket string, zone *time.Location) (explain.Explanation, error)
 }
 
-// Operator intervenes in handoffs, whichever agent has them.
+// Operator intervenes in the handoffs of all agents.
 type Operator interface {
 	// Reroute offers an open handoff to another agent.
 	Reroute(ctx context.Context, request Reroute) (protocol.State, error)
-	// RollBack returns a handoff to its source, undone: at once if no worker holds it,
-	// else through its holder, which cleans up first.
+	// RollBack returns a handoff to its source, undone: at once if no worker holds it, or else
+	// through its holder, which cleans up first.
 	RollBack(ctx context.Context, ticket, reason string) (protocol.State, error)
-	// Redrive submits the package of a handoff that closed without success again, and
-	// returns the new handoff.
+	// Redrive submits the package of an unsuccessful closed handoff again, and returns the new
+	// handoff.
 	Redrive(ctx context.Context, request Redrive) (protocol.State, error)
-	// Take puts an open handoff into an agent's hands, as accepted.
+	// Take gives an open handoff to an agent, as accepted.
 	Take(ctx context.Context, request Take) (Held, error)
-	// Dismiss takes a closed handoff out of the inbox that lists it.
+	// Dismiss removes a closed handoff from the inbox that lists it.
 	Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error)
 	// Raise adds to the limits of an open handoff.
 	Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error)
-	// Inbox returns the handoffs that wait for an agent or a person, oldest change first.
+	// Inbox returns the handoffs that wait for an agent or a person, the oldest change first.
 	// Without an index it reads the heads of all handoffs.
 	Inbox(ctx context.Context, agent string) ([]broker.Waiting, error)
-	// DeadLetters returns the handoffs that closed without success, the last to close at the
-	// end. Without an index it reads the heads of all handoffs.
+	// DeadLetters returns the unsuccessful closed handoffs, in the order of their ends. Without an
+	// index it reads the heads of all handoffs.
 	DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.State, error)
-	// Attention returns the open handoffs that need a person, as far as an index knows them
-	// or their tickets are among also. Without an index the error is broker.ErrNoAnswer, and
-	// the answer is of also alone.
+	// Attention returns the open handoffs that need a person, from the candidates of an index and
+	// the tickets in also. Without an index the error is broker.ErrNoAnswer, and the answer covers
+	// only also.
 	Attention(ctx context.Context, also []string) (Attention, error)
 }
 
-// Cancel says which handoff is to end.
+// Cancel is the request to end a handoff.
 type Cancel struct {
-	Ticket string
-	Reason string
-	// Children cancels all that it has handed off as well. It does so even if the
-	// handoff itself is closed.
-	Children bool
+	Ticket string `json:"ticket"`
+	Reason string `json:"reason,omitempty"`
+	// Children also cancels its children, even if the handoff itself is closed.
+	Children bool `json:"children,omitempty"`
 }
 
-// Reroute says where a handoff is to go.
+// Reroute is the request to offer a handoff to another agent.
 type Reroute struct {
-	Ticket string
-	To     string
-	Reason string
-	// Deadline, if not zero, is the new one.
-	Deadline time.Time
+	Ticket string `json:"ticket"`
+	To     string `json:"to"`
+	Reason string `json:"reason,omitempty"`
+	// Deadline, if not zero, is the new deadline.
+	Deadline time.Time `json:"deadline,omitzero"`
 }
 
-// Redrive says which handoff is submitted again.
+// Redrive is the request to submit a handoff again.
 type Redrive struct {
-	Ticket string
-	// To, if not empty, is another agent to send it to.
-	To string
-	// Again offers it to the agents that refused it as well.
-	Again bool
+	Ticket string `json:"ticket"`
+	// To, if not empty, is the new target.
+	To string `json:"to,omitempty"`
+	// Again also offers it to the agents that refused it.
+	Again bool `json:"again,omitempty"`
 }
 
-// Until is what a caller waits for.
+// Until is the condition that a caller waits for.
 type Until string
 
 const (
-	// UntilClosed waits for the end. The empty Until does as well.
+	// UntilClosed waits for the end. The empty Until means the same.
 	UntilClosed Until = "closed"
-	// UntilEnded waits for the end that the source or the parent of a handoff gets: that of
-	// its chain, if it owes that.
+	// UntilEnded waits for the end that the source or the parent receives: the end of the chain if
+	// the return waits for that.
 	UntilEnded Until = "ended"
 	// UntilAccepted waits until an agent has accepted, or the end if that comes first.
 	UntilAccepted Until = "accepted"
-	// UntilAsked waits until an agent asks for something, or the end if that comes first.
+	// UntilAsked waits until an agent asks a question, or the end if that comes first.
 	UntilAsked Until = "asked"
 )
 
-// Ready tells whether a handoff is where u says. ok is false for an unknown Until.
+// Ready reports whether a handoff satisfies u. ok is false for an unknown Until.
 func (u Until) Ready(s protocol.State) (ready, ok bool) {
 	switch u {
 	case "", UntilClosed:
@@ -174,4 +173,158 @@ func (u Until) check() error {
 		return protocol.Errorf(protocol.CodeInvalid, "until", "is %q, must be %s, %s, %s or %s", protocol.CutText(string(u), 64), UntilClosed, UntilEnded, UntilAccepted, UntilAsked)
 	}
 	return nil
+}
+
+// Limits of every gateway.
+const (
+	// WaitMax bounds the wait of one request at a gateway. A client that waits longer repeats the
+	// request.
+	WaitMax = 20 * time.Second
+	// callBytesMax bounds requests that hold a package, a result or variables, with the rest.
+	callBytesMax = protocol.PackageBytesMax + 1<<20
+	// actBytesMax bounds requests that hold a ticket and a few words.
+	actBytesMax = 64 << 10
+)
+
+// Repeat describes the effect of calling an operation twice.
+type Repeat string
+
+const (
+	// Reads changes nothing.
+	Reads Repeat = "reads"
+	// ByKey has no second effect if the package has a key.
+	ByKey Repeat = "by key"
+	// ByNumber has no second effect if the child has a number.
+	ByNumber Repeat = "by number"
+	// Once has an effect each time: a repeated claim takes another handoff.
+	Once Repeat = "once"
+	// Harmless has no second effect: the caller gets the same state again, or a refusal.
+	Harmless Repeat = "harmless"
+)
+
+// Operation describes one method of an interface of this package. Gateways, help and documentation
+// range over all of them.
+type Operation struct {
+	Name      string // name of the method
+	Interface string // that has the method
+	// Roles has the permitted roles; the caller needs one of them.
+	Roles  Roles
+	Repeat Repeat
+	// RequestBytesMax bounds the request at a gateway.
+	RequestBytesMax int
+	// WaitMax bounds the wait of a call at a gateway; 0 means that it does not wait.
+	WaitMax time.Duration
+	Doc     string
+	// Request and Answer are the types of the JSON of a request and its answer.
+	Request, Answer reflect.Type
+
+	call func(ctx context.Context, s *Session, request []byte) (any, error)
+}
+
+// Do performs the operation on a request in JSON and returns the answer, which is to be encoded with
+// protocol.Marshal. An unknown, repeated or missing field is refused by its name.
+func (op *Operation) Do(ctx context.Context, s *Session, request []byte) (any, error) {
+	if len(request) > op.RequestBytesMax {
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "request", "%s", protocol.OverSize(len(request), op.RequestBytesMax))
+	}
+	return op.call(ctx, s, request)
+}
+
+// OperationOf returns the operation of a name; nil if there is none.
+func OperationOf(name string) *Operation { return operationOf[name] }
+
+var operationOf = map[string]*Operation{}
+
+func init() {
+	for i := range Operations {
+		operationOf[Operations[i].Name] = &Operations[i]
+	}
+}
+
+// row makes an operation of a method, or of a function that adapts one to its request.
+func row[Q, A any](name, of string, roles Roles, repeat Repeat, bytesMax int, wait time.Duration, doc string, do func(*Session, context.Context, Q) (A, error)) Operation {
+	return Operation{name, of, roles, repeat, bytesMax, wait, doc, reflect.TypeFor[Q](), reflect.TypeFor[A](),
+		func(ctx context.Context, s *Session, body []byte) (any, error) {
+			var request Q
+			if err := protocol.DecodeStrict(body, "request", bytesMax, &request); err != nil {
+				return nil, err
+			}
+			return do(s, ctx, request)
+		}}
+}
+
+// Operations lists all operations.
+var Operations = []Operation{
+	row("Submit", "Source", RoleSubmitter, ByKey, callBytesMax, 0, "hand a package to an agent, a capability or a group", submit),
+	row("Status", "Source", RoleReader, Reads, actBytesMax, 0, "read the state of a handoff", byTicket((*Session).Status)),
+	row("Wait", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait until a handoff is closed, ended, accepted or asks", waitFor(false)),
+	row("Result", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of a handoff", resultOf((*Session).Result)),
+	row("LastOfChain", "Source", RoleReader, Reads, actBytesMax, 0, "read the state of the most recent handoff of a chain", byTicket((*Session).LastOfChain)),
+	row("WaitChain", "Source", RoleReader, Reads, actBytesMax, WaitMax, "wait for the end of a chain, or until its last handoff is accepted or asks", waitFor(true)),
+	row("ChainResult", "Source", RoleReader, Reads, actBytesMax, 0, "read the result of the most recent handoff of a chain", resultOf((*Session).ChainResult)),
+	row("Return", "Source", RoleReader, Reads, actBytesMax, 0, "read the end of a closed handoff as its source gets it", byTicket((*Session).Return)),
+	row("Context", "Source", RoleReader, Reads, actBytesMax, 0, "read the whole context of a handoff, even if the package refers to it", byTicket((*Session).Context)),
+	row("Cancel", "Source", RoleSubmitter|RoleOperator, Harmless, actBytesMax, 0, "cancel a handoff", (*Session).Cancel),
+	row("Approve", "Approver", RoleSubmitter|RoleOperator, Harmless, actBytesMax, 0, "approve a handoff for its agent", (*Session).Approve),
+	row("Deny", "Approver", RoleSubmitter|RoleOperator, Harmless, actBytesMax, 0, "deny a handoff that waits for an approval", (*Session).Deny),
+	row("Approvals", "Approver", RoleSubmitter|RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for the caller's approval", bare((*Session).Approvals)),
+	row("Answer", "Source", RoleSubmitter|RoleOperator, Harmless, callBytesMax, 0, "answer the question of a handoff, or deny it", answer),
+	row("Claim", "Holder", RoleWorker, Once, actBytesMax, WaitMax, "claim the most urgent offer of an agent", claim),
+	row("Acknowledge", "Holder", RoleWorker, Harmless, actBytesMax, 0, "accept an offer, refuse it, or name its conditions", acknowledge),
+	row("Heartbeat", "Holder", RoleWorker, Harmless, actBytesMax, 0, "keep a lease and read the changes", heartbeat),
+	row("Progress", "Holder", RoleWorker, Harmless, actBytesMax, 0, "record the progress of the work", progress),
+	row("Decide", "Decider", RoleWorker, Harmless, actBytesMax, 0, "record a decision made during the work", recordDecision),
+	row("Spend", "Holder", RoleWorker, Harmless, actBytesMax, 0, "record the usage of the attempt so far", spend),
+	row("Complete", "Holder", RoleWorker, Harmless, callBytesMax, 0, "close a handoff with a result", complete),
+	row("Fail", "Holder", RoleWorker, Harmless, actBytesMax, 0, "end an attempt without a result", fail),
+	row("Release", "Holder", RoleWorker, Harmless, actBytesMax, 0, "release a handoff to its queue, uncharged", release),
+	row("Escalate", "Holder", RoleWorker, Harmless, actBytesMax, 0, "pass a handoff to the authority above its agent", escalate),
+	row("RollBackHeld", "Holder", RoleWorker, Harmless, callBytesMax, 0, "roll a held handoff back to its source, undone", rollBackHeld),
+	row("HandOff", "Holder", RoleWorker, ByNumber, callBytesMax, 0, "hand part of the work to another agent", handOff),
+	row("Await", "Holder", RoleWorker, Harmless, actBytesMax, 0, "release a handoff until its children have closed", await),
+	row("Package", "Reader", RoleReader, Reads, actBytesMax, 0, "read the package of a handoff", byTicket((*Session).Package)),
+	row("History", "Reader", RoleReader, Reads, actBytesMax, 0, "read all changes of a handoff, oldest first", byTicket((*Session).History)),
+	row("Members", "Reader", RoleReader, Reads, actBytesMax, 0, "read the ends of a group's members", byTicket((*Session).Members)),
+	row("LateResults", "Reader", RoleReader, Reads, actBytesMax, 0, "read the results that came after a lease was lost", byTicket((*Session).LateResults)),
+	row("List", "Reader", RoleReader, Reads, actBytesMax, 0, "list handoffs, a page at a time", (*Session).List),
+	row("Count", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs", (*Session).Count),
+	row("Figures", "Reader", RoleReader, Reads, actBytesMax, 0, "sum up handoffs: rates, durations, refusals", (*Session).Figures),
+	row("Series", "Reader", RoleReader, Reads, actBytesMax, 0, "count handoffs over time", (*Session).Series),
+	row("Position", "Reader", RoleReader, Reads, actBytesMax, 0, "read the position of the index in the ledger", (*Session).Position),
+	row("Find", "Reader", RoleReader, Reads, actBytesMax, 0, "find the ticket that begins with a prefix", find),
+	row("Family", "Reader", RoleReader, Reads, actBytesMax, 0, "list the family of a handoff", (*Session).Family),
+	row("Why", "Reader", RoleReader, Reads, actBytesMax, 0, "explain why a handoff waits, and its next step", why),
+	row("Agents", "Directory", RoleReader, Reads, actBytesMax, 0, "list all agents with their workers and queues", bare((*Session).Agents)),
+	row("Agent", "Directory", RoleReader, Reads, actBytesMax, 0, "read one agent with its workers and its queue", byAgent((*Session).Agent)),
+	row("Profile", "Directory", RoleReader, Reads, actBytesMax, 0, "read the profile of an agent", byAgent((*Session).Profile)),
+	row("Holders", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the workers of an agent", byAgent((*Session).Holders)),
+	row("FindAgents", "Finder", RoleReader, Reads, actBytesMax, 0, "find the agents for a task by its words", findAgents),
+	row("RecommendAgents", "Finder", RoleReader, Reads, actBytesMax, 0, "rank the agents that one may hand off to, by words and success", recommendAgents),
+	row("Queues", "Directory", RoleOperator, Reads, actBytesMax, 0, "list the lanes that have offers", bare((*Session).Queues)),
+	row("PutAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "register an agent or replace its profile", putAgent),
+	row("PauseAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "stop an agent from taking handoffs", byAgent((*Session).PauseAgent)),
+	row("ResumeAgent", "Directory", RoleOperator, Harmless, actBytesMax, 0, "let a paused agent take handoffs again", byAgent((*Session).ResumeAgent)),
+	row("RemoveAgent", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "remove an agent", byAgent((*Session).RemoveAgent)),
+	row("Breakers", "Breakers", RoleReader, Reads, actBytesMax, 0, "list the breakers of all agents that have one", bare((*Session).Breakers)),
+	row("ResetBreaker", "Breakers", RoleOperator, Harmless, actBytesMax, 0, "close the breaker of an agent and delete its failures", byAgent((*Session).ResetBreaker)),
+	row("Fleet", "Directory", RoleReader, Reads, actBytesMax, 0, "read the settings for all agents", bare((*Session).Fleet)),
+	row("PutFleet", "Directory", RoleAdmin, Harmless, actBytesMax, 0, "replace the settings for all agents", (*Session).PutFleet),
+	row("OpenWorkspace", "Workspaces", RoleOperator, Harmless, actBytesMax, 0, "open a workflow's workspace, or change its limits", openWorkspace),
+	row("CloseWorkspace", "Workspaces", RoleOperator, Harmless, actBytesMax, 0, "prevent further handoffs from joining a workflow", byName((*Session).CloseWorkspace)),
+	row("Workspace", "Workspaces", RoleOperator, Reads, actBytesMax, 0, "read the variables and locks of a workflow", byName((*Session).Workspace)),
+	row("Workspaces", "Workspaces", RoleOperator, Reads, actBytesMax, 0, "list the workspaces", bare((*Session).Workspaces)),
+	row("ResolveVariables", "Workspaces", RoleOperator, Harmless, actBytesMax, 0, "settle contradictory variables of a workflow", resolveVariables),
+	row("Lock", "Sharer", RoleWorker, Harmless, actBytesMax, WaitMax, "lock paths of a workflow from within the work", lock),
+	row("Unlock", "Sharer", RoleWorker, Harmless, actBytesMax, 0, "release locks", unlock),
+	row("SetVariables", "Sharer", RoleWorker, Once, callBytesMax, 0, "set variables of a workflow", setVariables),
+	row("HeldWorkspace", "Sharer", RoleWorker, Reads, actBytesMax, 0, "read the variables and locks of the handoff's workflow", heldWorkspace),
+	row("Reroute", "Operator", RoleOperator, Harmless, actBytesMax, 0, "offer an open handoff to another agent", (*Session).Reroute),
+	row("RollBack", "Operator", RoleOperator, Harmless, actBytesMax, 0, "roll a handoff back to its source, undone", rollBack),
+	row("Redrive", "Operator", RoleOperator, Harmless, actBytesMax, 0, "submit a handoff that closed without success again", (*Session).Redrive),
+	row("Take", "Operator", RoleOperator, Once, actBytesMax, 0, "give an open handoff to an agent", take),
+	row("Raise", "Operator", RoleOperator, Once, actBytesMax, 0, "add to the limits of an open handoff", raise),
+	row("Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "remove a closed handoff from an inbox", dismiss),
+	row("Inbox", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person", byAgent((*Session).Inbox)),
+	row("DeadLetters", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that closed without success", (*Session).DeadLetters),
+	row("Attention", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the open handoffs that need a person", attention),
 }

@@ -2,8 +2,13 @@ package api_test
 
 import (
 	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
@@ -12,6 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/index"
 	"github.com/agenthandoff/handoff/internal/testworld"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // TestOperations: every method of an interface has a row, and every row a method.
@@ -37,6 +43,63 @@ func TestOperations(t *testing.T) {
 	}
 	if methods != len(api.Operations) {
 		t.Errorf("%d methods and %d rows", methods, len(api.Operations))
+	}
+}
+
+var update = flag.Bool("update", false, "write docs/reference/operations.md")
+
+// TestPage keeps docs/reference/operations.md as Operations has it.
+func TestPage(t *testing.T) {
+	const path = "../docs/reference/operations.md"
+	page := "# Operations\n\nEvery operation on handoffs and agents, with the fields of its request in JSON; those with `?` may\n" +
+		"be absent. An agent asks a [NATS gateway](protocol.md#10-through-a-gateway) for an operation by its\n" +
+		"name. A repeated request: `reads` changes nothing, `harmless` has no second effect, `by key` and\n" +
+		"`by number` have none with the same key or number, `once` has one. Generated from `api.Operations`:\n" +
+		"`go test ./api -run TestPage -update`.\n\n" +
+		"| operation | role | repeated | request | effect |\n|---|---|---|---|---|\n"
+	for _, op := range api.Operations {
+		page += fmt.Sprintf("| `%s` | %v | %s | %s | %s |\n", op.Name, op.Roles, op.Repeat, strings.Join(fieldsOf(op.Request), " "), op.Doc)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != page {
+		t.Errorf("%s is not as Operations has it (%v): write it with -update", path, err)
+	}
+}
+
+// fieldsOf lists the fields of a request in JSON.
+func fieldsOf(request reflect.Type) (fields []string) {
+	for i := range request.NumField() {
+		field := request.Field(i)
+		if field.Anonymous {
+			fields = append(fields, fieldsOf(field.Type)...)
+			continue
+		}
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if strings.HasPrefix(options, "omit") {
+			name += "?"
+		}
+		fields = append(fields, "`"+name+"`")
+	}
+	return fields
+}
+
+// TestRequests: each operation reads its requests strictly.
+func TestRequests(t *testing.T) {
+	b := brokertest.Over(t, brokertest.NewMemory())
+	s := api.New(b, api.Config{}).As(api.Local("human"))
+	for _, op := range api.Operations {
+		for body, code := range map[string]protocol.Code{
+			`{"nonsense":1}`: protocol.CodeUnknownField, `[]`: protocol.CodeInvalid, `{`: protocol.CodeMalformed,
+			strings.Repeat(" ", op.RequestBytesMax+1): protocol.CodeTooLarge,
+		} {
+			if _, err := op.Do(t.Context(), s, []byte(body)); !errors.Is(err, &protocol.Error{Code: code}) {
+				t.Errorf("%s %.20s: %v, want %s", op.Name, body, err, code)
+			}
+		}
 	}
 }
 

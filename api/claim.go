@@ -1,8 +1,11 @@
 package api
 
 import (
+	"container/list"
 	"context"
+	"encoding/json"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,8 +51,8 @@ func (c *Session) Claim(ctx context.Context, request Claim) (Held, error) {
 	return c.held(ctx, claim), nil
 }
 
-// claimable refuses an agent that is not registered or is paused. Either way an agent that
-// is registered has polled.
+// claimable refuses an agent that is not registered or is paused. It records the poll of an agent
+// that is registered.
 func (c *Session) claimable(ctx context.Context, agent string) error {
 	if agent == protocol.Human {
 		return nil
@@ -70,8 +73,8 @@ func (c *Session) claimable(ctx context.Context, agent string) error {
 	return nil
 }
 
-// claimNext claims one offer for a holder. Presence comes first, so that no supervisor
-// judges the holder gone before it began, and ends when nothing was claimed.
+// claimNext claims one offer for a holder. It first records the holder's presence, so that no
+// supervisor considers the holder gone, and ends the presence if nothing was claimed.
 func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.Holder) (claim *broker.Claim, err error) {
 	if err := c.s.b.Beat(ctx, holder); err != nil {
 		return nil, err
@@ -84,9 +87,12 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 	if err := c.s.b.EnsureQueue(ctx, holder.Agent); err != nil {
 		return nil, err
 	}
-	_ = c.s.cfg.CountOn(ctx, holder.Agent) // without it the most urgent offer is claimed
+	_ = c.s.cfg.CountOn(ctx, holder.Agent) // if it fails, the most urgent offer is claimed
 	for until := time.Now().Add(request.Wait); ; {
-		offers, err := c.s.b.Pull(ctx, holder.Agent, 1, pullWait(holder, time.Until(until)))
+		offers, err := c.pull(ctx, holder, time.Until(until))
+		if errors.Is(err, ErrWaitEnded) {
+			return nil, c.nothingFor(ctx, holder.Agent)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -105,6 +111,17 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 	}
 }
 
+// pull waits for an offer, as long as the gateway lets it wait.
+func (c *Session) pull(ctx context.Context, holder protocol.Holder, left time.Duration) (offers []*broker.Offer, err error) {
+	c.s.cfg.Pause(ctx, func(pausing context.Context) {
+		offers, err = c.s.b.Pull(pausing, holder.Agent, 1, pullWait(holder, left))
+		if err != nil && pausing.Err() != nil && ctx.Err() == nil {
+			err = ErrWaitEnded
+		}
+	})
+	return offers, err
+}
+
 func claimOffer(ctx context.Context, offer *broker.Offer, holder protocol.Holder, request Claim) (*broker.Claim, error) {
 	if request.Accept {
 		return offer.Acknowledge(ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
@@ -112,9 +129,9 @@ func claimOffer(ctx context.Context, offer *broker.Offer, holder protocol.Holder
 	return offer.Claim(ctx, holder, request.AckWithin)
 }
 
-// skip tells whether a claim goes on behind an offer that it could not take. A package that
-// is gone or damaged is refused for its agent. A person has no agent behind, and is
-// offered it again after the ack wait, as is everything else that is skipped.
+// skip reports whether a claim tries the next offer after one that it could not take. A package
+// that is gone or damaged is refused for its agent. A person has no next agent: such an offer, like
+// every other skipped one, comes again after the ack wait.
 func skip(ctx context.Context, offer *broker.Offer, holder protocol.Holder, err error, skipped func(ticket string, refused bool, err error)) bool {
 	switch {
 	case errors.Is(err, broker.ErrOfferGone):
@@ -133,7 +150,7 @@ func skip(ctx context.Context, offer *broker.Offer, holder protocol.Holder, err 
 	return true
 }
 
-// nothingFor says why there is nothing to claim: the queue is empty, or the agent is at
+// nothingFor explains why there is nothing to claim: the queue is empty, or the agent is at
 // capacity.
 func (c *Session) nothingFor(ctx context.Context, agent string) error {
 	inHand, limit, err := c.s.b.Capacity(ctx, agent)
@@ -144,9 +161,9 @@ func (c *Session) nothingFor(ctx context.Context, agent string) error {
 }
 
 const (
-	// pullMin lets an offer that is there arrive, for a claim that does not wait.
+	// pullMin is the time for an existing offer to arrive, for a claim that does not wait.
 	pullMin = 500 * time.Millisecond
-	// pullMax is often enough to see that an offer was not to be had.
+	// pullMax bounds one pull, after which the claim checks again whether offers may be claimed.
 	pullMax = 5 * time.Second
 )
 
@@ -156,10 +173,15 @@ func pullWait(holder protocol.Holder, left time.Duration) time.Duration {
 	return max(min(left, beat, pullMax), pullMin)
 }
 
-// held is what the holder of a new claim gets.
+// held returns a new claim for its holder.
 func (c *Session) held(ctx context.Context, claim *broker.Claim) Held {
-	h := Held{Lease: claim.Lease(), Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
+	lease := claim.Lease()
+	if c.s.cfg.Remote {
+		lease = broker.RemoteLease(lease)
+	}
+	h := Held{Lease: lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}
+	c.s.claims.keep(h.Lease, claim)
 	h.Returns, h.ReturnsErr = c.s.b.ChildReturns(ctx, h.State)
 	if h.ReturnsErr == nil {
 		h.Children, h.ReturnsErr = c.s.b.Children(ctx, h.State)
@@ -167,7 +189,7 @@ func (c *Session) held(ctx context.Context, claim *broker.Claim) Held {
 	return h
 }
 
-// Take implements Operator. The caller works as the agent, too.
+// Take implements Operator. The caller must be allowed to work as the agent.
 func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 	ticket, err := protocol.ParseTicket(request.Ticket)
 	if err == nil {
@@ -180,7 +202,7 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 		return Held{}, err
 	}
 	holder := polling(request.Agent, request.Host, request.Lease)
-	if err := c.s.b.Beat(ctx, holder); err != nil { // presence first: no supervisor may judge it gone
+	if err := c.s.b.Beat(ctx, holder); err != nil { // presence first, so that no supervisor considers it gone
 		return Held{}, err
 	}
 	claim, err := c.s.b.Take(ctx, ticket, holder, request.Reason)
@@ -189,4 +211,436 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 		return Held{}, err
 	}
 	return c.held(ctx, claim), nil
+}
+
+// Decider records decisions of a holder.
+type Decider interface {
+	// Decide records a decision that the holder makes during the work. If its risk exceeds that of
+	// the agent or the package, the error has CodeAutonomy and nothing is recorded.
+	Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error)
+}
+
+// Holder claims handoffs for agents and reports on them.
+//
+// It serves workers that keep only a lease between two calls. Every call with a lease renews the
+// presence of its holder for the length of the lease. A report with a lost lease returns
+// broker.ErrLeaseLost, and changes nothing. A report that ended the claim may be repeated, because
+// its answer was lost: it returns the state and changes nothing.
+type Holder interface {
+	// Claim takes the most urgent offer of an agent. Without an offer the error has
+	// CodeNothingToClaim.
+	Claim(ctx context.Context, request Claim) (Held, error)
+	// Acknowledge answers an offer: accepted, rejected or conditional.
+	Acknowledge(ctx context.Context, lease string, ack protocol.Ack) (protocol.State, error)
+	// Heartbeat keeps a lease and returns the changes.
+	Heartbeat(ctx context.Context, request Heartbeat) (Beat, error)
+	// Progress records the progress of the work.
+	Progress(ctx context.Context, lease string, progress protocol.Progress) (protocol.State, error)
+	// Spend records the usage of the attempt so far. Only the increase over the last report counts.
+	Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error)
+	// Complete closes a handoff with a result. An invalid result fails the attempt. A result after
+	// the loss of its lease is stored with the handoff, and the error is a *LateResultError. The
+	// same result again, because the answer was lost, returns the state.
+	Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error)
+	// Fail ends an attempt without a result.
+	Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error)
+	// Release puts a handoff back into its queue without charging an attempt.
+	Release(ctx context.Context, lease, reason string) (protocol.State, error)
+	// Escalate passes a handoff to the authority above its agent.
+	Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error)
+	// RollBackHeld returns a handoff to its source, undone, with a partial result, if any.
+	RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error)
+	// HandOff hands off part of the work to another agent and records it as a child.
+	HandOff(ctx context.Context, request HandOff) (Child, error)
+	// Await releases a handoff until children have closed: those named, or all of them.
+	Await(ctx context.Context, lease string, tickets []string) (protocol.State, error)
+}
+
+// Claim is the request to claim an offer.
+type Claim struct {
+	// Agent is the agent whose queue is read.
+	Agent string
+	// Wait is how long to wait for an offer; 0 takes only an offer that exists.
+	Wait time.Duration
+	// Lease is the time that the claim lasts without a heartbeat.
+	Lease time.Duration
+	// Accept accepts the offer at once.
+	Accept bool
+	// Host names the machine of the holder, for people.
+	Host string
+	// AckWithin is the time to acknowledge without Accept; 0 uses the handoff's own.
+	AckWithin time.Duration
+	// Skipped, if not nil, is called for each offer that could not be claimed. refused reports that
+	// the offer was refused as unreadable; otherwise it comes again.
+	Skipped func(ticket string, refused bool, err error)
+}
+
+// Validate checks the request. Claim calls it first.
+func (r Claim) Validate() error {
+	if err := protocol.CheckAgent("agent", r.Agent); err != nil {
+		return err
+	}
+	if err := CheckLease(r.Lease); err != nil {
+		return err
+	}
+	return protocol.CheckAckWithin(r.AckWithin.Milliseconds())
+}
+
+// CheckLease checks the length of a lease.
+func CheckLease(lease time.Duration) error {
+	if ms := lease.Milliseconds(); ms < protocol.LeaseMinMS || ms > protocol.LeaseMaxMS {
+		return protocol.Errorf(protocol.CodeInvalid, "lease", "is %v; a lease is between %v and %v",
+			explain.Duration(lease), explain.Millis(protocol.LeaseMinMS), explain.Millis(protocol.LeaseMaxMS))
+	}
+	return nil
+}
+
+// Held is a handoff that was claimed or taken.
+type Held struct {
+	// Lease identifies the claim in all calls about the handoff. It is a secret of its holder.
+	Lease   string                `json:"lease"`
+	Agent   string                `json:"agent"`
+	State   protocol.State        `json:"state"`
+	Expires time.Time             `json:"expires"` // of the lease, unless renewed
+	Package json.RawMessage       `json:"package"`
+	Answers []protocol.Answer     `json:"answers,omitempty"` // to conditions, oldest first
+	Trail   []protocol.TrailEntry `json:"trail,omitempty"`   // earlier refusals, questions and failures, oldest first
+	// Returns are the ends of the children that it waited for. ReturnsErr is the error of reading
+	// them; each can be read by its own ticket.
+	Returns    []protocol.Return `json:"returns,omitempty"`
+	ReturnsErr error             `json:"-"`
+	// Children are its children, including those of earlier attempts. An attempt adopts a child if
+	// it hands off the same again or waits for it, or else may cancel it.
+	Children []broker.HandedOff `json:"children,omitempty"`
+}
+
+// Heartbeat is the request to keep a lease, and to extend the time if Extend is not zero.
+type Heartbeat struct {
+	Lease  string
+	Extend time.Duration
+	Reason string
+}
+
+// Beat is the answer to a heartbeat.
+type Beat struct {
+	broker.Signal
+	State   protocol.State `json:"state"`
+	Expires time.Time      `json:"expires"` // of the lease, unless renewed
+}
+
+// HandOff is the request to hand off part of the work on a handoff.
+type HandOff struct {
+	Lease string
+	// Package is compared with the handoff's children, by its key or, without a key, by its
+	// content. If an earlier attempt handed off the same, HandOff returns that child.
+	Package protocol.Package
+	// Nth is the number among equal children of this attempt, from 1, so that the call may be
+	// repeated; 0 is the next.
+	Nth int
+	// AtOnce begins a sequential child at once and not with the result of this handoff.
+	AtOnce bool
+	// Waits records that the program keeps its slot while it waits for the child. Such waits in a
+	// circle are a deadlock.
+	Waits bool
+}
+
+// Child is a handoff that was handed off from the work on another.
+type Child struct {
+	Ticket string         `json:"ticket"`
+	Parent protocol.State `json:"parent"`
+}
+
+// Take is the request to give a handoff to an agent.
+type Take struct {
+	Ticket string
+	Agent  string
+	// Lease is the time that the agent keeps the handoff without a heartbeat.
+	Lease  time.Duration
+	Reason string
+	// Host names the machine of the holder, for people.
+	Host string
+}
+
+// leaveTimeout bounds the removal of a presence, which otherwise expires with its lease.
+const leaveTimeout = time.Second
+
+// report resumes the claim of a lease, reports on it, and returns the new state. Each report renews
+// the holder's presence. The lease of another agent is refused before anything is read.
+func (c *Session) report(ctx context.Context, operation, lease string, report func(claim *broker.Claim) error) (protocol.State, error) {
+	if err := c.may(operation); err != nil {
+		return protocol.State{}, err
+	}
+	token, err := broker.ParseLease(lease)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	if !c.caller.worksAs(token.Agent) {
+		return protocol.State{}, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "is of an agent that %s does not work as", c.caller.Name)
+	}
+	claim := c.s.claims.get(lease)
+	if claim == nil {
+		if claim, err = c.s.b.Resume(ctx, lease); err != nil {
+			return protocol.State{}, err
+		}
+		c.s.claims.keep(lease, claim)
+	}
+	if claim.Holder.Polling { // a worker sends its own heartbeats, with more details
+		if err := c.s.b.Beat(ctx, claim.Holder); err != nil {
+			return protocol.State{}, err
+		}
+	}
+	err = report(claim)
+	state := claim.State()
+	if state.Holder != claim.Holder.ID || errors.Is(err, broker.ErrLeaseLost) {
+		c.s.claims.drop(lease)
+		if claim.Holder.Polling {
+			c.leave(ctx, claim.Holder)
+		}
+	}
+	return state, err
+}
+
+// end is report for a report that ends the claim. Repeated, because its answer was lost, it returns
+// the state: ended reports whether an event of the ledger is this report.
+func (c *Session) end(ctx context.Context, operation, lease string, ended func(protocol.Event) bool, report func(claim *broker.Claim) error) (protocol.State, error) {
+	state, err := c.report(ctx, operation, lease, report)
+	if !errors.Is(err, broker.ErrLeaseLost) {
+		return state, err
+	}
+	token, _ := broker.ParseLease(lease)
+	ending, unread := c.s.b.EndingOf(ctx, token)
+	switch {
+	case unread != nil:
+		return state, unread
+	case ending.Event == nil || !ended(ending.Event):
+		return state, err
+	}
+	return c.s.b.Status(ctx, token.Ticket)
+}
+
+// isEvent reports whether an event is of one type.
+func isEvent[E protocol.Event](e protocol.Event) bool {
+	_, ok := e.(E)
+	return ok
+}
+
+// leave ends the presence of a holder that holds nothing, even after ctx has ended.
+func (c *Session) leave(ctx context.Context, holder protocol.Holder) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	_ = c.s.b.EndPolling(ctx, holder)
+}
+
+// Acknowledge implements Holder.
+func (c *Session) Acknowledge(ctx context.Context, lease string, ack protocol.Ack) (protocol.State, error) {
+	answered := func(e protocol.Event) bool {
+		return ack.Status == protocol.AckRejected && isEvent[*protocol.Rejected](e) ||
+			ack.Status == protocol.AckConditional && isEvent[*protocol.Conditioned](e)
+	}
+	return c.end(ctx, "Acknowledge", lease, answered, func(claim *broker.Claim) error { return claim.Acknowledge(ctx, ack, true) })
+}
+
+// Heartbeat implements Holder.
+func (c *Session) Heartbeat(ctx context.Context, request Heartbeat) (Beat, error) {
+	var beat Beat
+	state, err := c.report(ctx, "Heartbeat", request.Lease, func(claim *broker.Claim) (err error) {
+		if request.Extend != 0 {
+			if err := claim.Extend(ctx, request.Extend, request.Reason); err != nil {
+				return err
+			}
+		}
+		beat.Signal, err = claim.Beat(ctx)
+		beat.Expires = expiry(claim.Holder)
+		return err
+	})
+	beat.State = state
+	return beat, err
+}
+
+// expiry returns the end of a lease that was just renewed.
+func expiry(h protocol.Holder) time.Time {
+	return time.Now().Add(time.Duration(h.LeaseMS) * time.Millisecond).UTC().Truncate(time.Second)
+}
+
+// Progress implements Holder.
+func (c *Session) Progress(ctx context.Context, lease string, progress protocol.Progress) (protocol.State, error) {
+	return c.report(ctx, "Progress", lease, func(claim *broker.Claim) error { return claim.Progress(ctx, progress) })
+}
+
+// Decide implements Decider.
+func (c *Session) Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error) {
+	return c.report(ctx, "Decide", lease, func(claim *broker.Claim) error { return claim.Decide(ctx, decision) })
+}
+
+// Spend implements Holder.
+func (c *Session) Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error) {
+	return c.report(ctx, "Spend", lease, func(claim *broker.Claim) error { return claim.Spend(ctx, usage) })
+}
+
+// Complete implements Holder.
+func (c *Session) Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error) {
+	ctx = c.bound(ctx)
+	state, err := c.report(ctx, "Complete", lease, func(claim *broker.Claim) error { return claim.Complete(ctx, result) })
+	if !errors.Is(err, broker.ErrLeaseLost) {
+		return state, err
+	}
+	late, unkept := c.s.b.ParkLate(ctx, lease, result)
+	switch {
+	case unkept != nil:
+		return state, &LateResultError{err, unkept}
+	case late == broker.LateKept:
+		return state, &LateResultError{Lost: err}
+	case late == broker.LateRepeated:
+		ticket, _ := broker.LeaseTicket(lease)
+		return c.s.b.Status(ctx, ticket)
+	}
+	return state, err
+}
+
+// Fail implements Holder.
+func (c *Session) Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error) {
+	return c.end(ctx, "Fail", lease, isEvent[*protocol.Failed], func(claim *broker.Claim) error { return claim.Fail(ctx, failure) })
+}
+
+// Release implements Holder.
+func (c *Session) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
+	return c.end(ctx, "Release", lease, isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, reason, nil) })
+}
+
+// Escalate implements Holder.
+func (c *Session) Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error) {
+	return c.end(ctx, "Escalate", lease, isEvent[*protocol.Escalated], func(claim *broker.Claim) error {
+		return claim.Escalate(ctx, rationale, assessment)
+	})
+}
+
+// RollBackHeld implements Holder.
+func (c *Session) RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
+	return c.end(ctx, "RollBackHeld", lease, isEvent[*protocol.RolledBack], func(claim *broker.Claim) error { return claim.RollBack(ctx, reason, partial) })
+}
+
+// HandOff implements Holder.
+func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, err error) {
+	ctx = c.bound(ctx)
+	child.Parent, err = c.report(ctx, "HandOff", request.Lease, func(claim *broker.Claim) (err error) {
+		child.Ticket, err = claim.HandOff(ctx, broker.Child{Nth: request.Nth, Package: request.Package, AtOnce: request.AtOnce, Waits: request.Waits})
+		return err
+	})
+	return child, err
+}
+
+// Await implements Holder.
+func (c *Session) Await(ctx context.Context, lease string, tickets []string) (protocol.State, error) {
+	return c.end(ctx, "Await", lease, isEvent[*protocol.Suspended], func(claim *broker.Claim) error {
+		children, err := Awaited(claim.State(), tickets)
+		if err != nil {
+			return err
+		}
+		suspended, err := claim.Suspend(ctx, children...)
+		if err == nil && !suspended {
+			err = ErrAwaited
+		}
+		return err
+	})
+}
+
+// ErrAwaited reports that the claim already contained the ends of all awaited children. The holder
+// keeps its lease.
+var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "all awaited handoffs have ended, and your claim has their ends; you still have the lease")
+
+// Awaited returns the ordinals of children by their tickets. Without tickets it returns those that
+// this attempt handed off.
+func Awaited(s protocol.State, tickets []string) ([]int, error) {
+	made, asked := protocol.Bits(""), protocol.Bits("")
+	if c := s.Children; c != nil {
+		made, asked = c.Made.Without(c.After), c.Asked.Without(c.After)
+	}
+	switch {
+	case made == "":
+		return nil, protocol.Errorf(protocol.CodeIllegal, "children", "%s has handed off nothing yet; hand off under its lease", s.Ticket)
+	case len(tickets) == 0 && asked == "":
+		return nil, protocol.Errorf(protocol.CodeIllegal, "children", "this attempt at %s has handed off nothing; name those of its earlier children that it waits for", s.Ticket)
+	case len(tickets) == 0:
+		return asked.Numbers(), nil
+	}
+	byTicket := map[string]int{}
+	for _, n := range made.Numbers() {
+		byTicket[s.ChildTicket(n)] = n
+	}
+	var children []int
+	for _, ticket := range tickets {
+		n, ok := byTicket[ticket]
+		if !ok {
+			return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s was not handed off from %s", ticket, s.Ticket)
+		}
+		children = append(children, n)
+	}
+	return children, nil
+}
+
+const (
+	// claimsMax and claimBytesMax bound the claims that a Service keeps, and the packages in them.
+	claimsMax     = 1024
+	claimBytesMax = 64 << 20
+)
+
+// claims keeps recent claims by their leases, so that a report reads nothing. It is only a cache:
+// a claim that is not in it is read from the ledger.
+type claims struct {
+	mu      sync.Mutex
+	byLease map[string]*list.Element
+	recent  list.List // of keptClaim, the last used first
+	bytes   int
+}
+
+type keptClaim struct {
+	lease string
+	claim *broker.Claim
+}
+
+func (k keptClaim) bytes() int { return len(k.claim.Package) }
+
+// get returns the claim of a lease, or nil.
+func (c *claims) get(lease string) *broker.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byLease[lease]
+	if e == nil {
+		return nil
+	}
+	c.recent.MoveToFront(e)
+	return e.Value.(keptClaim).claim
+}
+
+// keep adds a claim, and drops those that were used least recently.
+func (c *claims) keep(lease string, claim *broker.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byLease == nil {
+		c.byLease = map[string]*list.Element{}
+	}
+	if c.byLease[lease] != nil { // another request has read it, too
+		return
+	}
+	kept := keptClaim{lease, claim}
+	c.byLease[lease] = c.recent.PushFront(kept)
+	c.bytes += kept.bytes()
+	for len(c.byLease) > claimsMax || c.bytes > claimBytesMax && len(c.byLease) > 1 {
+		c.remove(c.recent.Back())
+	}
+}
+
+// drop removes the claim of a lease.
+func (c *claims) drop(lease string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byLease[lease]; e != nil {
+		c.remove(e)
+	}
+}
+
+func (c *claims) remove(e *list.Element) {
+	kept := c.recent.Remove(e).(keptClaim)
+	delete(c.byLease, kept.lease)
+	c.bytes -= kept.bytes()
 }

@@ -3,91 +3,94 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Directory lists and changes the agents that handoffs are submitted to.
 //
-// A reader sees every agent, also one that sees few handoffs: an agent must find the agent to
-// hand off to. Profiles and counts of workers and offers are all that it learns. An operator
-// sees the workers themselves, with their hosts, and the lanes.
+// A reader sees every agent, even if it sees few handoffs, because an agent must find the agent to
+// hand off to. It sees only profiles and the counts of workers and offers. An operator also sees
+// the workers, with their hosts, and the lanes.
 type Directory interface {
-	// Agents returns all agents by name, and the person once something waits for one.
+	// Agents returns all agents by name, and the person if any handoff waits for one.
 	Agents(ctx context.Context) ([]AgentStatus, error)
-	// Agent returns one agent with what is known of its workers and its queue.
+	// Agent returns one agent, its workers and its queue.
 	Agent(ctx context.Context, agent string) (AgentStatus, error)
-	// Profile returns what is registered of an agent. The person has a profile always.
+	// Profile returns the registered profile of an agent. The person always has one.
 	Profile(ctx context.Context, agent string) (protocol.Profile, error)
 	// Holders returns the workers of an agent, by their ids.
 	Holders(ctx context.Context, agent string) ([]protocol.Holder, error)
-	// Queues returns the lanes that have offers, those of names without an agent included.
+	// Queues returns the lanes that have offers, including those of names without an agent.
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
-	// PutAgent registers an agent or replaces its profile, and makes its queue.
+	// PutAgent registers an agent or replaces its profile, and creates its queue.
 	PutAgent(ctx context.Context, profile protocol.Profile) (protocol.Profile, error)
-	// PauseAgent keeps an agent from taking handoffs. Its offers wait.
+	// PauseAgent stops an agent from taking handoffs. Its offers wait.
 	PauseAgent(ctx context.Context, agent string) (protocol.Profile, error)
 	// ResumeAgent ends a pause.
 	ResumeAgent(ctx context.Context, agent string) (protocol.Profile, error)
-	// RemoveAgent forgets an agent and returns its last profile. Its queue stays.
+	// RemoveAgent deletes an agent and returns its last profile. Its queue stays.
 	RemoveAgent(ctx context.Context, agent string) (protocol.Profile, error)
-	// Fleet returns the settings that hold for all agents. An agent's profile wins over them, and a
-	// package over both.
+	// Fleet returns the settings for all agents. An agent's profile takes precedence over them, and
+	// a package over both.
 	Fleet(ctx context.Context) (Fleet, error)
-	// PutFleet replaces those settings. Where their revision is another one by now, the error has
+	// PutFleet replaces those settings. If their revision has changed since, the error has
 	// CodeConflict, and nothing is changed.
 	PutFleet(ctx context.Context, fleet Fleet) (Fleet, error)
 }
 
 // Finder finds the agent to hand off to.
 type Finder interface {
-	// FindAgents returns the agents whose profiles have the words of a task (lifecycle.Match), the
-	// best first, most of them at most. A task is at most FindBytesMax, and most from 1 to FindMax.
-	// Where none of them is certain, it returns them with a *protocol.Error of CodeNoMatch, which
-	// names the nearest.
+	// FindAgents returns the agents whose profiles match the words of a task (lifecycle.Match), the
+	// best first, at most most of them. A task has at most FindBytesMax bytes, and most is 1 to
+	// FindMax. If no match is certain, it also returns a *protocol.Error of CodeNoMatch, which
+	// names the nearest agents.
 	FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error)
-	// RecommendAgents ranks the agents that an agent may hand off to, for a task or, where that is
-	// empty, for any, by their words and by how its handoffs to them have ended in the last 30 days
-	// (lifecycle.Recommend). No handoff is routed by it.
+	// RecommendAgents ranks the agents that an agent may hand off to, for a task, or for any task
+	// if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
+	// in the last 30 days (lifecycle.Recommend). It does not route handoffs.
 	RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error)
 }
 
-// Availability is what the presence of its workers says of an agent. It is computed for
-// each answer, and stored nowhere.
+// Availability summarizes the presence of an agent's workers. It is computed for each answer and
+// not stored.
 type Availability string
 
 const (
-	Present  Availability = "present"  // a worker is there, with free slots
-	Busy     Availability = "busy"     // all slots are taken; what comes waits in the queue
-	Paused   Availability = "paused"   // on purpose; offers wait
-	Draining Availability = "draining" // the last workers finish what they have and take no more
-	Polling  Availability = "polling"  // no worker: it claims, or has polled within its patience
-	Absent   Availability = "absent"   // neither is there: after the acknowledge timeout its handoffs go elsewhere
+	Present  Availability = "present"  // a worker is running, with free slots
+	Busy     Availability = "busy"     // all slots are taken; new offers wait in the queue
+	Paused   Availability = "paused"   // by an operator; offers wait
+	Draining Availability = "draining" // the last workers finish their work and take no more
+	Polling  Availability = "polling"  // no worker, but a program claimed or polled recently
+	Absent   Availability = "absent"   // neither; after the acknowledge timeout its handoffs are rerouted or escalated
 )
 
-// AgentStatus is an agent with what is known of its workers.
+// AgentStatus is an agent with the state of its workers and its queue.
 type AgentStatus struct {
 	protocol.Profile
 	Availability Availability `json:"availability"`
-	AbsentSince  time.Time    `json:"absent_since,omitzero"` // where this process saw the last worker go
-	Workers      int          `json:"workers"`               // live ones that serve it
+	AbsentSince  time.Time    `json:"absent_since,omitzero"` // when this process saw the last worker leave
+	Workers      int          `json:"workers"`               // running workers that serve it
 	Slots        int          `json:"slots"`
 	Busy         int          `json:"busy"`
-	PolledAt     time.Time    `json:"polled_at,omitzero"` // where it polls: when it was last heard of
-	InHand       int          `json:"in_hand,omitempty"`  // where it has max_concurrency: what counts against it
-	Gates        []string     `json:"gates,omitempty"`    // which handoffs to it are approved first, in words
-	// Breaker is its breaker, where that is not closed.
+	PolledAt     time.Time    `json:"polled_at,omitzero"` // the last poll, if it polls
+	InHand       int          `json:"in_hand,omitempty"`  // with max_concurrency: the handoffs that count against it
+	Gates        []string     `json:"gates,omitempty"`    // handoffs to it that need approval, in words
+	// Breaker is its breaker, unless that is closed.
 	Breaker *BreakerStatus `json:"breaker_status,omitempty"`
-	Queued  int            `json:"queued"` // offers in its queue, those being worked on included
+	Queued  int            `json:"queued"` // offers in its queue, including those in work
 }
 
-// AvailabilityOf judges an agent by the holders that a directory has of it.
+// AvailabilityOf returns the availability of an agent by its holders in a directory.
 func AvailabilityOf(p protocol.Profile, d *lifecycle.Directory) Availability {
 	switch why, unavailable := d.Unavailable(p); {
 	case why == lifecycle.UnfitPaused:
@@ -108,7 +111,7 @@ func AvailabilityOf(p protocol.Profile, d *lifecycle.Directory) Availability {
 	return Absent
 }
 
-// person exists without having been registered.
+// person exists without registration.
 var person = protocol.Profile{ID: protocol.Human, Name: "a person"}
 
 // Agents implements Directory.
@@ -130,7 +133,7 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 			all = append(all, status)
 		}
 	}
-	queues, err := c.s.b.Queues(ctx) // a few requests, where a queue each takes four
+	queues, err := c.s.b.Queues(ctx) // a few requests, while one queue after the other takes four each
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +173,7 @@ func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p 
 	return v, err
 }
 
-// agentStatus returns what is known of an agent beside its queue.
+// agentStatus returns the status of an agent except for its queue.
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
 	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d), Gates: explain.AgentGates(p, d.Fleet)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
@@ -199,7 +202,7 @@ func (c *Session) Profile(ctx context.Context, agent string) (protocol.Profile, 
 	return c.profile(ctx, "Profile", agent)
 }
 
-// profile checks the role for an operation and reads the agent that it is about.
+// profile checks the role for an operation and reads the profile of its agent.
 func (c *Session) profile(ctx context.Context, operation, agent string) (protocol.Profile, error) {
 	if err := c.may(operation); err != nil {
 		return protocol.Profile{}, err
@@ -262,7 +265,7 @@ func (s *Service) putAgent(ctx context.Context, p *protocol.Profile) error {
 	if err := s.b.PutProfile(ctx, *p); err != nil {
 		return err
 	}
-	// Its queue has to be there before the first offer can be pulled.
+	// The queue must exist before the first offer can be pulled.
 	return s.b.EnsureQueue(ctx, p.ID)
 }
 
@@ -270,7 +273,7 @@ func (s *Service) putAgent(ctx context.Context, p *protocol.Profile) error {
 func (c *Session) PauseAgent(ctx context.Context, agent string) (protocol.Profile, error) {
 	p, err := c.profile(ctx, "PauseAgent", agent)
 	if err == nil {
-		err = noPerson(p.ID, "paused", "; what waits for a person waits anyway")
+		err = noPerson(p.ID, "paused", "; handoffs for a person always wait")
 	}
 	if err == nil {
 		p.Paused = true
@@ -301,11 +304,216 @@ func (c *Session) RemoveAgent(ctx context.Context, agent string) (protocol.Profi
 	return p, c.s.b.RemoveProfile(ctx, p.ID)
 }
 
-// noPerson refuses what cannot be done to a person, who exists without having been
-// registered and ends every chain of escalation.
+// noPerson refuses operations on the person, who exists without registration and ends every chain
+// of escalation.
 func noPerson(agent, verb, instead string) error {
 	if agent != protocol.Human {
 		return nil
 	}
 	return protocol.Errorf(protocol.CodeInvalid, "agent", "%s cannot be %s: every escalation ends there%s", protocol.Human, verb, instead)
+}
+
+const (
+	// FindBytesMax is the length of the longest task that FindAgents accepts.
+	FindBytesMax = 16 << 10
+	// FindMax is the largest number of agents that FindAgents returns.
+	FindMax = 100
+	// nearestNamed is the number of agents that a refusal names.
+	nearestNamed = 3
+)
+
+// FindAgents implements Finder.
+func (c *Session) FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error) {
+	if err := c.may("FindAgents"); err != nil {
+		return lifecycle.Matches{}, err
+	}
+	if strings.TrimSpace(task) == "" {
+		return lifecycle.Matches{}, protocol.Errorf(protocol.CodeMissing, "task", "must describe the work")
+	}
+	if err := checkFind(task, most); err != nil {
+		return lifecycle.Matches{}, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return lifecycle.Matches{}, err
+	}
+	matches := lifecycle.Match(d, task, most)
+	if matches.Certain {
+		return matches, nil
+	}
+	nearest := "no profile has a word of it"
+	if len(matches.Found) > 0 {
+		var names []string
+		for _, f := range matches.Found[:min(len(matches.Found), nearestNamed)] {
+			names = append(names, fmt.Sprintf("%s (%.1f)", f.Agent, f.Score))
+		}
+		nearest = "nearest: " + strings.Join(names, ", ")
+	}
+	return matches, protocol.Errorf(protocol.CodeNoMatch, "task", "no agent is certain for %s; handle it yourself, or name one; %s", quoted(task), nearest)
+}
+
+func checkFind(task string, most int) error {
+	if len(task) > FindBytesMax {
+		return protocol.Errorf(protocol.CodeTooLarge, "task", "is %d bytes, and at most %d are searched for", len(task), FindBytesMax)
+	}
+	if most < 1 || most > FindMax {
+		return protocol.Errorf(protocol.CodeInvalid, "most", "must be from 1 to %d", FindMax)
+	}
+	return nil
+}
+
+// Recommendations are agents to hand off to, the best first.
+type Recommendations struct {
+	Agents []lifecycle.Recommended `json:"agents"`
+	// Learned reports that an index contributed the ends of earlier handoffs.
+	Learned bool `json:"learned"`
+}
+
+// recommendSince is the age up to which ended handoffs count for a recommendation.
+const recommendSince = 30 * 24 * time.Hour
+
+// RecommendAgents implements Finder.
+func (c *Session) RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error) {
+	filter := ask.Filter{Source: []string{from}, Since: time.Now().Add(-recommendSince)}
+	if err := c.mayFilter("RecommendAgents", filter); err != nil {
+		return Recommendations{}, err
+	}
+	if err := protocol.CheckID("from", from); err != nil {
+		return Recommendations{}, err
+	}
+	if err := checkFind(task, most); err != nil {
+		return Recommendations{}, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return Recommendations{}, err
+	}
+	ends, learned := map[string]lifecycle.Ends{}, false
+	if c.s.cfg.Index != nil {
+		figures, err := c.s.cfg.Index.Figures(ctx, ask.FiguresQuery{Filter: filter, Top: ask.FiguresTopMax})
+		if learned = err == nil; err != nil && ctx.Err() != nil {
+			return Recommendations{}, err
+		}
+		for _, f := range figures.ByAgent {
+			ends[f.Key] = lifecycle.Ends{Succeeded: f.Succeeded, Failed: f.Failed}
+		}
+	}
+	return Recommendations{lifecycle.Recommend(d, from, task, ends, most), learned}, nil
+}
+
+// quoted returns the beginning of a text in quotation marks.
+func quoted(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// Fleet has the settings for all agents, and their revision.
+type Fleet struct {
+	protocol.Fleet
+	Revision uint64 `json:"revision"` // 0: never set
+}
+
+// Fleet implements Directory.
+func (c *Session) Fleet(ctx context.Context) (Fleet, error) {
+	if err := c.may("Fleet"); err != nil {
+		return Fleet{}, err
+	}
+	fleet, rev, err := c.s.b.Fleet(ctx)
+	return Fleet{fleet, rev}, err
+}
+
+// PutFleet implements Directory.
+func (c *Session) PutFleet(ctx context.Context, fleet Fleet) (Fleet, error) {
+	if err := c.may("PutFleet"); err != nil {
+		return fleet, err
+	}
+	fleet.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	rev, err := c.s.b.PutFleet(ctx, fleet.Fleet, fleet.Revision)
+	if errors.Is(err, broker.ErrConflict) {
+		return fleet, protocol.Errorf(protocol.CodeConflict, "revision", "is %d, and another change came first; read the settings again", fleet.Revision)
+	}
+	fleet.Revision = rev
+	return fleet, err
+}
+
+// Breakers lists and resets the breakers of agents.
+type Breakers interface {
+	// Breakers returns the breakers of all agents that have one, sorted by agent.
+	Breakers(ctx context.Context) ([]BreakerStatus, error)
+	// ResetBreaker closes the breaker of an agent, and deletes its failures.
+	ResetBreaker(ctx context.Context, agent string) (BreakerStatus, error)
+}
+
+// BreakerStatus is the breaker of an agent at the time of the answer.
+type BreakerStatus struct {
+	Agent string                 `json:"agent"`
+	State lifecycle.BreakerState `json:"state"`
+	// Until is when time alone changes the state: when the breaker becomes half-open, or a probe's
+	// place becomes free.
+	Until       time.Time              `json:"until,omitzero"`
+	Failed      int                    `json:"failed"` // different handoffs since the last success
+	Trips       int                    `json:"trips,omitempty"`
+	OpenedAt    time.Time              `json:"opened_at,omitzero"`
+	LastFailure *protocol.LastFailure  `json:"last_failure,omitempty"`
+	Failures    []string               `json:"failures,omitempty"` // their tickets
+	Probes      []string               `json:"probes,omitempty"`   // of a breaker that is not closed
+	Policy      protocol.BreakerPolicy `json:"policy"`
+}
+
+// BreakerOf returns the status of an agent's breaker. It returns false if the agent has none.
+func BreakerOf(agent string, d *lifecycle.Directory, now time.Time) (BreakerStatus, bool) {
+	policy := d.BreakerPolicy(agent)
+	if policy.Threshold == 0 {
+		return BreakerStatus{Agent: agent, State: lifecycle.BreakerClosed, Policy: policy}, false
+	}
+	h := d.Health[agent]
+	v := BreakerStatus{Agent: agent, Failed: len(h.Failures), Trips: h.Trips, OpenedAt: h.OpenedAt, LastFailure: h.LastFailure, Policy: policy}
+	v.State, v.Until = lifecycle.Breaker(h.Health, policy, now)
+	for _, f := range h.Failures {
+		v.Failures = append(v.Failures, f.Ticket)
+	}
+	for _, p := range h.Probes {
+		v.Probes = append(v.Probes, p.Ticket)
+	}
+	return v, true
+}
+
+// Breakers implements Breakers.
+func (c *Session) Breakers(ctx context.Context) ([]BreakerStatus, error) {
+	if err := c.may("Breakers"); err != nil {
+		return nil, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []BreakerStatus
+	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
+		if v, has := BreakerOf(id, d, c.s.b.Now()); has {
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// ResetBreaker implements Breakers.
+func (c *Session) ResetBreaker(ctx context.Context, agent string) (BreakerStatus, error) {
+	p, err := c.profile(ctx, "ResetBreaker", agent)
+	if err == nil {
+		err = noPerson(p.ID, "reset", ", and has no breaker")
+	}
+	if err == nil {
+		err = c.s.b.ResetBreaker(ctx, p.ID)
+	}
+	if err != nil {
+		return BreakerStatus{}, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return BreakerStatus{}, err
+	}
+	return BreakerStatus{Agent: p.ID, State: lifecycle.BreakerClosed, Policy: d.BreakerPolicy(p.ID)}, nil
 }

@@ -1,17 +1,23 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// The operations of this file ask the index, or an index among others.
+// The operations of this file ask the index, some in addition to the ledger.
 
 // List implements Reader.
 func (c *Session) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
@@ -122,4 +128,212 @@ func (c *Session) Why(ctx context.Context, ticket string, zone *time.Location) (
 		return explain.Explanation{}, err
 	}
 	return explain.Explain(situation), nil
+}
+
+// Attention lists the handoffs that need a person.
+type Attention struct {
+	Open     int64      `json:"open"`     // open handoffs; -1 if no index answers
+	Complete bool       `json:"complete"` // the index has read the whole ledger
+	Handoffs []Attended `json:"handoffs"` // the most urgent first
+	People   People     `json:"people"`
+}
+
+// People counts the handoffs that wait for a person.
+type People struct {
+	Handoffs int       `json:"handoffs"` // open ones
+	Since    time.Time `json:"since,omitzero"`
+	More     bool      `json:"more,omitempty"` // more exist than were counted
+}
+
+// add counts an entry of a person's inbox.
+func (p *People) add(since time.Time) {
+	if p.Handoffs++; p.Since.IsZero() || since.Before(p.Since) {
+		p.Since = since
+	}
+}
+
+// peopleBelow counts the handoffs that wait for a person and concern an agent: it was their target,
+// it had them, or it asks a question.
+func peopleBelow(waiting []broker.Waiting, agent string) (p People) {
+	for _, w := range waiting {
+		if s := w.State; !s.Closed && (s.Target.Agent == agent || s.Agent == agent || s.Gate != nil && s.Gate.Agent == agent || slices.Contains(s.Chain, agent)) {
+			p.add(lifecycle.InboxSince(s))
+		}
+	}
+	return p
+}
+
+// Attended is an open handoff that needs a person.
+type Attended struct {
+	Need  Need           `json:"need"`
+	State protocol.State `json:"state"`
+	Words explain.Phrase `json:"words"` // why it is stuck, or its next step
+}
+
+// Need is why a handoff needs a person.
+type Need string
+
+// The needs, in order of urgency.
+const (
+	NeedStuck    Need = "stuck"     // the supervisors have stopped trying
+	NeedLate     Need = "late"      // a decision is overdue
+	NeedPerson   Need = "person"    // a person has it
+	NeedApproval Need = "approval"  // it waits until it is approved
+	NeedBudget   Need = "budget"    // it waits until its limits are raised
+	NeedAnswer   Need = "question"  // an agent waits for an answer
+	NeedDecision Need = "undecided" // it failed, was refused or timed out
+	NeedLoop     Need = "deep"      // it is so deep in its lineage that agents may hand off in a loop
+	NeedPatience Need = "oldest"    // it has been open for longest
+)
+
+const (
+	candidatesMax = 20 // handoffs of each kind that are checked
+	oldestMax     = 3  // handoffs that are listed only because of their age
+	readsAtOnce   = 16
+)
+
+var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedApproval, NeedBudget, NeedAnswer, NeedDecision, NeedLoop, NeedPatience}
+
+// Attention implements Operator.
+func (c *Session) Attention(ctx context.Context, also []string) (Attention, error) {
+	if err := c.may("Attention"); err != nil {
+		return Attention{}, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return Attention{}, err
+	}
+	answer, candidates, noAnswer := c.s.candidates(ctx)
+	if noAnswer != nil && !errors.Is(noAnswer, broker.ErrNoAnswer) {
+		return Attention{}, noAnswer
+	}
+	states, err := c.s.states(ctx, slices.Concat(candidates, also))
+	if err != nil {
+		return Attention{}, err
+	}
+	answer.Handoffs = attend(states, d, time.Now())
+	if noAnswer == nil {
+		answer.People, noAnswer = c.s.people(ctx, d)
+	}
+	return answer, noAnswer
+}
+
+// people asks an index for the number of open handoffs in the inbox of a person.
+func (s *Service) people(ctx context.Context, d *lifecycle.Directory) (p People, err error) {
+	page, err := s.cfg.Index.Waiting(ctx, ask.WaitingQuery{Question: ask.Question{WaitMS: -1}, Agent: protocol.Human,
+		Registered: lifecycle.Answering(d), Limit: ask.PageMax})
+	for _, row := range page.Handoffs {
+		if row.Inbox != lifecycle.InboxReview {
+			p.add(row.UpdatedAt)
+		}
+	}
+	p.More = page.Cursor != ""
+	return p, err
+}
+
+// PeopleFor counts the handoffs that wait for a person and concern an agent.
+func (c *Session) PeopleFor(ctx context.Context, agent string) (People, error) {
+	waiting, err := c.Inbox(ctx, protocol.Human)
+	return peopleBelow(waiting, agent), err
+}
+
+// candidates asks an index for handoffs that may need a person. Their current states are read from
+// the ledger.
+func (s *Service) candidates(ctx context.Context) (Attention, []string, error) {
+	none, open := Attention{Open: -1}, true
+	fresh := ask.Question{WaitMS: -1} // the current states come from the ledger
+	counted, err := s.cfg.Index.Count(ctx, ask.CountQuery{Question: fresh, Filter: ask.Filter{Open: &open}})
+	if err != nil {
+		return none, nil, err
+	}
+	var tickets []string
+	for _, filter := range []ask.Filter{
+		{Open: &open, Agent: []string{protocol.Human}},
+		{Open: &open, Gate: []protocol.GateKind{protocol.GateApproval, protocol.GateBudget}},
+		{Open: &open, Phase: []protocol.Phase{protocol.Conditional}},
+		{Open: &open, Phase: []protocol.Phase{protocol.PhaseFailed, protocol.PhaseRejected, protocol.PhaseTimeout}},
+		{Open: &open},
+	} {
+		page, err := s.cfg.Index.List(ctx, ask.ListQuery{Question: fresh, Filter: filter, Sort: ask.SortOldest, Limit: candidatesMax})
+		if err != nil {
+			return none, nil, err
+		}
+		for _, row := range page.Handoffs {
+			tickets = append(tickets, row.Ticket)
+		}
+	}
+	return Attention{Open: counted.Count, Complete: counted.Complete}, tickets, nil
+}
+
+// states reads handoffs in parallel. It omits unreadable ones: the doctor reports them.
+func (s *Service) states(ctx context.Context, tickets []string) ([]protocol.State, error) {
+	slices.Sort(tickets)
+	tickets = slices.Compact(tickets)
+	states := make([]protocol.State, len(tickets))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsAtOnce)
+	for i, ticket := range tickets {
+		group.Go(func() error {
+			head, err := s.b.Head(ctx, ticket, 0)
+			if errors.Is(err, broker.ErrNotFound) || broker.Unreadable(err) {
+				return nil
+			}
+			states[i] = head.State
+			return err
+		})
+	}
+	err := group.Wait()
+	return slices.DeleteFunc(states, func(s protocol.State) bool { return s.Ticket == "" }), err
+}
+
+// attend selects the states that need a person, with the reasons, in order of urgency.
+func attend(states []protocol.State, d *lifecycle.Directory, now time.Time) []Attended {
+	var all, oldest []Attended
+	for _, s := range states {
+		if s.Closed {
+			continue
+		}
+		switch item := (Attended{needOf(s, d, now), s, explain.WaitingFor(s)}); item.Need {
+		case NeedPatience:
+			oldest = append(oldest, item)
+		case NeedLoop:
+			item.Words = explain.Phrase{Words: explain.Depth(s) + " in its lineage"}
+			all = append(all, item)
+		case NeedStuck:
+			item.Words = explain.Phrase{Words: s.StuckReason}
+			all = append(all, item)
+		default:
+			all = append(all, item)
+		}
+	}
+	byAge := func(a, b Attended) int { return a.State.SubmittedAt.Compare(b.State.SubmittedAt) }
+	slices.SortFunc(oldest, byAge)
+	all = append(all, oldest[:min(len(oldest), oldestMax)]...)
+	slices.SortStableFunc(all, func(a, b Attended) int {
+		return cmp.Or(cmp.Compare(slices.Index(needs, a.Need), slices.Index(needs, b.Need)), byAge(a, b))
+	})
+	return all
+}
+
+func needOf(s protocol.State, d *lifecycle.Directory, now time.Time) Need {
+	overdue, err := lifecycle.OverdueSince(s, d.At(now))
+	switch {
+	case s.StuckReason != "" || err != nil:
+		return NeedStuck
+	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
+		return NeedLate
+	case s.Agent == protocol.Human:
+		return NeedPerson
+	case s.Gate.First() == protocol.GateApproval:
+		return NeedApproval
+	case s.Gate.First() == protocol.GateBudget:
+		return NeedBudget
+	case s.Phase == protocol.Conditional && s.Conditions != nil:
+		return NeedAnswer
+	case s.Phase == protocol.PhaseFailed || s.Phase == protocol.PhaseRejected || s.Phase == protocol.PhaseTimeout:
+		return NeedDecision
+	case lifecycle.Deep(s.Summary):
+		return NeedLoop
+	}
+	return NeedPatience
 }

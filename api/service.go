@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -15,20 +17,22 @@ import (
 
 // Config configures a Service. The zero value is the default.
 type Config struct {
-	// KeyRequired refuses packages without a key. A gateway sets it if an answer may be
-	// lost on its way: only a submission with a key may be repeated.
+	// KeyRequired refuses packages without a key. A gateway sets it if an answer may be lost on the
+	// network: only a submission with a key may be repeated.
 	KeyRequired bool
-	// Pause, if not nil, runs each pause of a Wait. A gateway that bounds its concurrent
-	// requests admits others meanwhile. The context that it gives to pause ends the wait.
+	// Remote marks the leases of its claims as those of a gateway, for a command line.
+	Remote bool
+	// Pause, if not nil, runs each pause of a Wait. A gateway that bounds its concurrent requests
+	// admits others meanwhile. The context that it passes to pause ends the wait.
 	Pause func(ctx context.Context, pause func(ctx context.Context))
-	// RereadInterval is how often a Wait reads the head without a hint: hints may get
-	// lost. Default 1.5 s.
+	// RereadInterval is the interval at which a Wait reads the head if it gets no hint, because
+	// hints may be lost. Default 1.5 s.
 	RereadInterval time.Duration
-	// CountOn, if not nil, runs before each Claim. The turns of lanes are counted in the
-	// process that pulls; one that pulls once has to take the count up from the engine.
+	// CountOn, if not nil, runs before each Claim. The turns of lanes are counted in the process
+	// that pulls; a process that pulls once reads the count from the engine.
 	CountOn func(ctx context.Context, agent string) error
-	// Index answers questions that are not about one ticket. Default: the index that serves
-	// over the broker's engine.
+	// Index answers questions that are not about one ticket. Default: the index that serves over
+	// the broker's engine.
 	Index ask.Answers
 }
 
@@ -36,8 +40,9 @@ const rereadIntervalDefault = 1500 * time.Millisecond
 
 // Service implements all operations over a broker. It is safe for concurrent use.
 type Service struct {
-	b   *broker.Broker
-	cfg Config
+	b      *broker.Broker
+	cfg    Config
+	claims claims
 }
 
 // New returns the service of a broker, which the caller closes.
@@ -78,14 +83,14 @@ var (
 
 // may refuses a caller that has none of an operation's roles.
 func (c *Session) may(operation string) error {
-	if roles := rolesOf[operation]; !c.caller.has(roles) {
+	if roles := operationOf[operation].Roles; !c.caller.has(roles) {
 		return forbidden("role", "%s needs the role %v", operation, roles)
 	}
 	return nil
 }
 
-// find checks the role for an operation and reads the handoff that it is about. One that
-// the caller may not see is not found, in the same words as one that is not there.
+// find checks the role for an operation and reads its handoff. A handoff that the caller may not
+// see gets the same error as one that does not exist.
 func (c *Session) find(ctx context.Context, operation, ticket string) (protocol.State, error) {
 	if err := c.may(operation); err != nil {
 		return protocol.State{}, err
@@ -123,8 +128,8 @@ func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, e
 	return protocol.State{}, hidden(ticket)
 }
 
-// mayAnswer reports whether the core lets one of the caller's names answer what a handoff asks: as
-// an authority above those that it concerns.
+// mayAnswer reports whether the core allows one of the caller's names to answer the handoff's
+// question as an authority above the agents concerned.
 func (c *Session) mayAnswer(ctx context.Context, state protocol.State) (bool, error) {
 	if lifecycle.QuestionOf(state).Kind == lifecycle.AsksNothing {
 		return false, nil
@@ -141,8 +146,8 @@ func hidden(ticket string) error {
 	return protocol.Errorf(protocol.CodeNotFound, "ticket", "no handoff that you may see has the ticket %s", ticket)
 }
 
-// locate is find for a caller that needs no more than the ticket: nothing is read for a
-// caller that sees every handoff.
+// locate is like find, but returns only the ticket: it reads nothing for a caller that sees every
+// handoff.
 func (c *Session) locate(ctx context.Context, operation, ticket string) (string, error) {
 	if err := c.may(operation); err != nil {
 		return "", err
@@ -154,7 +159,7 @@ func (c *Session) locate(ctx context.Context, operation, ticket string) (string,
 	return state.Ticket, err
 }
 
-// own is locate for an act of the source's, or of an operator's.
+// own is like locate, for an operation that needs the source or an operator.
 func (c *Session) own(ctx context.Context, operation, ticket string) (string, error) {
 	if err := c.may(operation); err != nil {
 		return "", err
@@ -167,4 +172,245 @@ func (c *Session) own(ctx context.Context, operation, ticket string) (string, er
 		err = forbidden("ticket", "%s is a handoff of %s, and not of %s", state.Ticket, state.Source, c.caller.Name)
 	}
 	return state.Ticket, err
+}
+
+// Roles is a set of roles.
+type Roles uint8
+
+const (
+	// RoleReader sees the handoffs that concern the caller's agents and sources, or all handoffs if
+	// the caller has neither. It sees every agent.
+	RoleReader Roles = 1 << iota
+	// RoleSubmitter submits as each of the caller's sources, and sees the handoffs that concern them.
+	// It cancels and answers the handoffs that they submitted.
+	RoleSubmitter
+	// RoleOperator sees every handoff and intervenes in it.
+	RoleOperator
+	// RoleAdmin is an operator who also submits as any source, works as any agent, and changes
+	// agents.
+	RoleAdmin
+	// RoleWorker claims and reports as each of the caller's agents.
+	RoleWorker
+)
+
+var roleNames = []string{"reader", "submitter", "operator", "admin", "worker"}
+
+// String names the roles of the set.
+func (r Roles) String() string {
+	var names []string
+	for i, name := range roleNames {
+		if r&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// implied adds what a role includes.
+func (r Roles) implied() Roles {
+	if r&RoleAdmin != 0 {
+		r |= RoleOperator | RoleSubmitter | RoleWorker
+	}
+	if r&(RoleOperator|RoleSubmitter) != 0 {
+		r |= RoleReader
+	}
+	return r
+}
+
+// Caller identifies the caller of operations, as authenticated by a gateway.
+type Caller struct {
+	// Name is recorded with the caller's acts. It is the source of packages that name none.
+	Name  string
+	Roles Roles
+	// Sources are the names that a submitter may use as source.
+	Sources []string
+	// Agents are the agents that a reader reads for and a worker works as.
+	Agents []string
+}
+
+// Local returns the caller of a program inside of the engine's account, which may do everything.
+func Local(name string) Caller { return Caller{Name: name, Roles: RoleAdmin} }
+
+// Agent returns the caller of a program that speaks for one agent: it submits and works as the
+// agent, and sees the handoffs that concern it.
+func Agent(name string) Caller {
+	return Caller{Name: name, Roles: RoleReader | RoleSubmitter | RoleWorker, Sources: []string{name}, Agents: []string{name}}
+}
+
+func (c *Caller) has(any Roles) bool { return c.Roles.implied()&any != 0 }
+
+// speaksFor reports whether a package, or an act on a handoff, may have this source.
+func (c *Caller) speaksFor(source string) bool {
+	return c.has(RoleAdmin) || c.has(RoleSubmitter) && slices.Contains(c.Sources, source)
+}
+
+// worksAs reports whether the caller may hold handoffs of an agent.
+func (c *Caller) worksAs(agent string) bool {
+	return c.has(RoleAdmin) || c.has(RoleWorker) && slices.Contains(c.Agents, agent)
+}
+
+// seesAll reports whether the caller may see every handoff.
+func (c *Caller) seesAll() bool {
+	return c.has(RoleOperator) || c.has(RoleReader) && len(c.Sources) == 0 && len(c.Agents) == 0
+}
+
+// isNamed reports whether a name is one of the caller's.
+func (c *Caller) isNamed(name string) bool {
+	return slices.Contains(c.Sources, name) || slices.Contains(c.Agents, name)
+}
+
+// concerns reports whether a handoff concerns the caller: one of its names is the source, the
+// target, the agent that has or had it last, or the approver.
+func (c *Caller) concerns(s protocol.State) bool {
+	return c.isNamed(s.Source) || c.isNamed(s.Agent) || c.isNamed(s.Target.Agent) || s.Gate != nil && s.Gate.Approver != "" && c.isNamed(s.Gate.Approver)
+}
+
+// CodeFailed is the code of an internal error.
+const CodeFailed protocol.Code = "error"
+
+// ErrWaitEnded is the error of Wait if Config.Pause ended the wait before ctx did.
+var ErrWaitEnded = errors.New("the wait was ended")
+
+// LateResultError reports a result that came after the lease was lost and does not count.
+type LateResultError struct {
+	Lost error // broker.ErrLeaseLost, wrapped
+	// Unkept is the reason why the result could not be stored with its handoff; nil if it was
+	// stored.
+	Unkept error
+}
+
+func (e *LateResultError) Error() string {
+	if e.Unkept == nil {
+		return fmt.Sprintf("%v; the result was kept", e.Lost)
+	}
+	return fmt.Sprintf("%v; the result could not be kept either: %v", e.Lost, e.Unkept)
+}
+
+func (e *LateResultError) Unwrap() []error { return []error{e.Lost, e.Unkept} }
+
+// Refusal returns the error for the caller. internal reports a fault of the service or its engine,
+// whose details belong in its log and are not for the caller.
+func Refusal(err error) (refusal *protocol.Error, internal bool) {
+	var refused *protocol.Error
+	var late *LateResultError
+	switch {
+	case errors.As(err, &late) && late.Unkept == nil:
+		return &protocol.Error{Code: protocol.CodeLeaseLost, Field: lateField, Message: late.Error(), Clock: broker.ClockOf(err)}, false
+	case errors.As(err, &refused):
+		return refused, false
+	case errors.Is(err, broker.ErrLeaseLost):
+		refused = protocol.Errorf(protocol.CodeLeaseLost, "lease", "is lost: the handoff is closed, or another holder's by now; nothing was changed")
+		if refused.Clock = broker.ClockOf(err); refused.Clock != "" {
+			refused.Message = "is lost: " + broker.LostTo(refused.Clock).Error() + "; nothing was changed"
+		}
+		return refused, false
+	case errors.Is(err, broker.ErrOfferGone):
+		return protocol.Errorf(protocol.CodeGone, "offer", "is over, or another holder's by now; pull the next one"), false
+	case errors.Is(err, lifecycle.ErrStale), errors.Is(err, lifecycle.ErrIllegal):
+		return protocol.Errorf(protocol.CodeIllegal, "lease", "the handoff is in a phase that does not allow this"), false
+	case errors.Is(err, broker.ErrNotFound):
+		return protocol.Errorf(protocol.CodeNotFound, "", "is not there"), false
+	case errors.Is(err, broker.ErrNoAnswer):
+		return protocol.Errorf(protocol.CodeUnreachable, "", "no index answers, and this needs one; ask again when one runs"), false
+	case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return protocol.Errorf(protocol.CodeUnreachable, "", "the gateway did not reach the engine in time; ask again"), true
+	}
+	return protocol.Errorf(CodeFailed, "", "the gateway failed; its log has the reason"), true
+}
+
+// ErrorFrom returns the error of a refusal that came from a gateway, as a Session returns it.
+func ErrorFrom(e *protocol.Error) error {
+	switch {
+	case e.Code == protocol.CodeLeaseLost && e.Field == lateField:
+		return &LateResultError{Lost: broker.LostTo(e.Clock)}
+	case e.Code == protocol.CodeLeaseLost:
+		return fmt.Errorf("%w (%s)", broker.LostTo(e.Clock), e.Message)
+	case e.Code == protocol.CodeGone:
+		return fmt.Errorf("%w (%s)", broker.ErrOfferGone, e.Message)
+	case e.Code == protocol.CodeUnreachable:
+		return fmt.Errorf("%w through the gateway: %s", broker.ErrUnreachable, e.Message)
+	case e.Code == CodeFailed:
+		return errors.New(e.Message)
+	}
+	return e
+}
+
+// lateField is the field of the refusal of a late result that was kept.
+const lateField = "result"
+
+func forbidden(field, format string, args ...any) error {
+	return protocol.Errorf(protocol.CodeForbidden, field, format, args...)
+}
+
+// inField names the field of a refusal.
+func inField(field string, err error) error {
+	var e *protocol.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := *e
+	named.Field = field
+	return &named
+}
+
+// Approver decides on handoffs that wait for an approval.
+type Approver interface {
+	// Approve allows the agent of a gate to have the handoff. The caller must be the approver, an
+	// agent above it, or a person. Others are refused (CodeForbidden), and so are the source and
+	// the agent of the gate.
+	Approve(ctx context.Context, verdict Verdict) (protocol.State, error)
+	// Deny ends a handoff that waits for an approval. The verdict needs a reason.
+	Deny(ctx context.Context, verdict Verdict) (protocol.State, error)
+	// Approvals returns the handoffs that wait for an approval by the caller, the oldest change
+	// first. Without an index it reads the heads of all handoffs for an operator; for other callers
+	// the error is broker.ErrNoAnswer.
+	Approvals(ctx context.Context) ([]protocol.State, error)
+}
+
+// Verdict is an approver's decision on a handoff.
+type Verdict struct {
+	Ticket string `json:"ticket"`
+	// Agent is the agent of the question. If the handoff is for another agent by now, the verdict
+	// is a conflict. Empty means the agent that the handoff is for now.
+	Agent string `json:"agent,omitempty"`
+	// Any approves every agent, so that a reroute needs no further approval.
+	Any bool `json:"any,omitempty"`
+	// Reason is the reason of a denial, or a comment.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Approve implements Approver.
+func (c *Session) Approve(ctx context.Context, v Verdict) (protocol.State, error) {
+	return c.decide(ctx, "Approve", v, c.s.b.Approve)
+}
+
+// Deny implements Approver.
+func (c *Session) Deny(ctx context.Context, v Verdict) (protocol.State, error) {
+	return c.decide(ctx, "Deny", v, c.s.b.Deny)
+}
+
+// decide gives a verdict on a handoff that the caller may see. The core decides whether the caller
+// may give it.
+func (c *Session) decide(ctx context.Context, operation string, v Verdict,
+	decide func(context.Context, string, broker.ApprovalAnswer) (protocol.State, error)) (protocol.State, error) {
+	ticket, err := c.locate(ctx, operation, v.Ticket)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return decide(ctx, ticket, broker.ApprovalAnswer{By: c.caller.Name, Agent: v.Agent, Any: v.Any, Reason: v.Reason})
+}
+
+// Approvals implements Approver.
+func (c *Session) Approvals(ctx context.Context) ([]protocol.State, error) {
+	if err := c.may("Approvals"); err != nil {
+		return nil, err
+	}
+	waiting, err := ask.InboxWithin(ctx, c.s.b, c.s.cfg.Index, c.caller.Name, c.caller.seesAll())
+	var states []protocol.State
+	for _, w := range waiting {
+		if w.Why == lifecycle.InboxApproval {
+			states = append(states, w.State)
+		}
+	}
+	return states, err
 }

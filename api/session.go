@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Submit implements Source.
@@ -44,7 +46,7 @@ func (c *Session) Submit(ctx context.Context, pkg protocol.Package) (protocol.St
 	return head.State, err
 }
 
-// bound marks what a caller does who is no operator.
+// bound marks the context of a caller that is no operator.
 func (c *Session) bound(ctx context.Context) context.Context {
 	if c.caller.has(RoleOperator) {
 		return ctx
@@ -57,25 +59,54 @@ func (c *Session) Status(ctx context.Context, ticket string) (protocol.State, er
 	return c.find(ctx, "Status", ticket)
 }
 
-// Wait implements Source. An engine that cannot be reached at the first read is an
-// error. One that goes away later is waited for.
+// Wait implements Source. It fails if the engine cannot be reached at the first read, and waits for
+// an engine that becomes unreachable later.
 func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protocol.State, error) {
 	if err := until.check(); err != nil {
 		return protocol.State{}, err
 	}
-	state, err := c.find(ctx, "Wait", ticket)
+	return c.follow(ctx, "Wait", ticket, until, false, unseen)
+}
+
+// Follow waits like WaitChain, or without chain like Wait. It calls seen with each state of the
+// awaited handoff. An error of seen ends the wait, and is returned with that state.
+func (c *Session) Follow(ctx context.Context, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
+	if err := until.check(); err != nil {
+		return protocol.State{}, err
+	}
+	return c.follow(ctx, "Wait", ticket, until, chain, seen)
+}
+
+func unseen(protocol.State) error { return nil }
+
+// follow waits for a handoff, or for the last one of its chain.
+func (c *Session) follow(ctx context.Context, operation, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
+	state, err := c.find(ctx, operation, ticket)
 	if err != nil {
 		return state, cmp.Or(ctx.Err(), err)
 	}
-	return c.awaitState(ctx, state, until)
+	for {
+		state, err = c.awaitState(ctx, state, until, seen)
+		if err != nil || !chain || !lifecycle.GoesOn(state) {
+			return state, err
+		}
+		next, err := c.awaitNext(ctx, state)
+		if err != nil {
+			return state, err
+		}
+		state = next
+	}
 }
 
-// awaitState waits until a handoff is where until says, from the last state that was read.
-func (c *Session) awaitState(ctx context.Context, state protocol.State, until Until) (protocol.State, error) {
+// awaitState waits until a handoff satisfies until, beginning with the last state that was read.
+func (c *Session) awaitState(ctx context.Context, state protocol.State, until Until, seen func(protocol.State) error) (protocol.State, error) {
 	if ready, _ := until.Ready(state); ready {
 		return state, nil
 	}
-	// Subscribe first, read second: what happens in between is then hinted at.
+	if err := seen(state); err != nil {
+		return state, err
+	}
+	// Subscribe before reading, so that changes in between cause a hint.
 	hints, stop, err := c.s.b.Feed(ctx, state.Ticket)
 	if err != nil {
 		return state, cmp.Or(ctx.Err(), err)
@@ -95,13 +126,16 @@ func (c *Session) awaitState(ctx context.Context, state protocol.State, until Un
 		if ready, _ := until.Ready(state); ready {
 			return state, nil
 		}
+		if err := seen(state); err != nil {
+			return state, err
+		}
 		if err := c.s.pause(ctx, hints); err != nil {
 			return state, err
 		}
 	}
 }
 
-// pause waits for a hint, or until it is time to read without one.
+// pause waits for a hint or for RereadInterval.
 func (s *Service) pause(ctx context.Context, hints <-chan uint64) (err error) {
 	s.cfg.Pause(ctx, func(pausing context.Context) {
 		again := time.NewTimer(s.cfg.RereadInterval)
@@ -181,7 +215,7 @@ func (c *Session) Members(ctx context.Context, ticket string) ([]protocol.Member
 	return c.s.b.Members(ctx, state)
 }
 
-// readOf reads something about a handoff that the caller may see.
+// readOf calls read for a handoff that the caller may see.
 func readOf[T any](ctx context.Context, c *Session, operation, ticket string, read func(context.Context, string) (T, error)) (T, error) {
 	ticket, err := c.locate(ctx, operation, ticket)
 	if err != nil {
@@ -226,8 +260,8 @@ func (c *Session) Dismiss(ctx context.Context, ticket, remark string) (protocol.
 	})
 }
 
-// intervene checks what an operator's act needs. An operator sees every handoff, so that
-// none is read for that.
+// intervene checks the operator's role and calls act. An operator sees every handoff, so no state
+// is read for the check.
 func (c *Session) intervene(operation, ticket string, act func(ticket string) (protocol.State, error)) (protocol.State, error) {
 	if err := c.may(operation); err != nil {
 		return protocol.State{}, err
@@ -263,4 +297,97 @@ func (c *Session) DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.
 		states = states[len(states)-q.Limit:]
 	}
 	return states, err
+}
+
+// A caller that sees a handoff may follow its chain, and gets the state and the result of the most
+// recent handoff of it.
+
+// LastOfChain implements Source.
+func (c *Session) LastOfChain(ctx context.Context, ticket string) (protocol.State, error) {
+	ticket, err := c.locate(ctx, "LastOfChain", ticket)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	head, err := c.s.b.LastOfChain(ctx, ticket)
+	return head.State, err
+}
+
+// ChainResult implements Source.
+func (c *Session) ChainResult(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
+	ticket, err := c.locate(ctx, "ChainResult", ticket)
+	if err != nil {
+		return protocol.Result{}, protocol.State{}, err
+	}
+	last, err := c.s.b.LastOfChain(ctx, ticket)
+	if err != nil {
+		return protocol.Result{}, last.State, err
+	}
+	return c.s.b.Result(ctx, last.Ticket)
+}
+
+// WaitChain implements Source.
+func (c *Session) WaitChain(ctx context.Context, ticket string, until Until) (protocol.State, error) {
+	if err := until.check(); err != nil {
+		return protocol.State{}, err
+	}
+	return c.follow(ctx, "WaitChain", ticket, until, true, unseen)
+}
+
+// awaitNext waits for the next handoff of a chain. The append that closed the one before announced
+// it; its writer or a supervisor submits it.
+func (c *Session) awaitNext(ctx context.Context, before protocol.State) (protocol.State, error) {
+	ticket, _ := lifecycle.NextInChain(before)
+	var hints <-chan uint64
+	for {
+		head, err := c.s.b.Head(ctx, ticket, 0)
+		switch {
+		case err == nil:
+			return head.State, nil
+		case ctx.Err() != nil:
+			return protocol.State{}, ctx.Err()
+		case errors.Is(err, broker.ErrClosed):
+			return protocol.State{}, err
+		case !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, broker.ErrUnreachable) && !broker.Unreadable(err):
+			return protocol.State{}, err
+		}
+		if hints == nil { // read again: it may have come in between
+			feed, stop, err := c.s.b.Feed(ctx, ticket)
+			if err != nil {
+				return protocol.State{}, cmp.Or(ctx.Err(), err)
+			}
+			defer stop()
+			hints = feed
+			continue
+		}
+		if err := c.s.pause(ctx, hints); err != nil {
+			return protocol.State{}, err
+		}
+	}
+}
+
+// ImpasseError ends a wait for a handoff that only a person can move on. The handoff is open, and
+// the wait has changed nothing.
+type ImpasseError struct {
+	State   protocol.State
+	Impasse lifecycle.Impasse
+}
+
+func (e *ImpasseError) Error() string {
+	words := map[lifecycle.Impasse]string{
+		lifecycle.ImpasseRefused: "every agent refused it",
+		lifecycle.ImpasseFailed:  "every agent failed",
+		lifecycle.ImpasseBudget:  "its budget is spent",
+	}[e.Impasse]
+	if e.State.Message != "" && e.Impasse != lifecycle.ImpasseBudget {
+		words += ": " + e.State.Message
+	}
+	return fmt.Sprintf("%s waits for a person: %s", e.State.Ticket, words)
+}
+
+// CheckImpasse returns an *ImpasseError for a handoff that only a person can move on.
+func CheckImpasse(s protocol.State) error {
+	if impasse := lifecycle.ImpasseOf(s); impasse != lifecycle.NoImpasse {
+		return &ImpasseError{s, impasse}
+	}
+	return nil
 }

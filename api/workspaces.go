@@ -11,28 +11,28 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Workspaces has what the handoffs of a workflow share: how many there may be, locks on paths, and
-// variables.
+// Workspaces manages the data that the handoffs of a workflow share: variables, locks on paths, and
+// the limit of their number.
 type Workspaces interface {
-	// OpenWorkspace makes a workspace, or gives one that is open other limits.
+	// OpenWorkspace creates a workspace, or changes the limits of an open one.
 	OpenWorkspace(ctx context.Context, name string, limits protocol.WorkspaceLimits) (protocol.Workspace, error)
-	// CloseWorkspace lets no handoff join a workspace any more. Those that are open go on.
+	// CloseWorkspace prevents further handoffs from joining a workspace. Open ones continue.
 	CloseWorkspace(ctx context.Context, name string) (protocol.Workspace, error)
-	// Workspace returns one workspace, and Workspaces all of them, by their names.
+	// Workspace returns one workspace; Workspaces returns all of them, sorted by name.
 	Workspace(ctx context.Context, name string) (protocol.Workspace, error)
 	Workspaces(ctx context.Context) ([]protocol.Workspace, error)
-	// ResolveVariables settles variables from outside of the work, such as values that
-	// contradict each other.
+	// ResolveVariables sets variables from outside of the work, for example to settle contradictory
+	// values.
 	ResolveVariables(ctx context.Context, name string, set SetVariables) (protocol.Workspace, error)
 }
 
 // Sharer shares a workspace with the other handoffs of its workflow, under the lease of one of
-// them. Without a part in a workflow that was opened the error has CodeForbidden.
+// them. If the handoff is not part of an opened workflow, the error has CodeForbidden.
 type Sharer interface {
-	// Lock asks for locks on paths, and waits for them. They go with the attempt, or by Unlock.
-	// It returns a number that rises with each grant of the workspace.
+	// Lock requests locks on paths, and waits for them. They are released by Unlock or with the end
+	// of the attempt. It returns a number that increases with each grant of the workspace.
 	Lock(ctx context.Context, request Lock) (seq uint64, err error)
-	// Unlock gives locks back that Lock has granted; no path is all of them.
+	// Unlock releases locks; without paths it releases all of them.
 	Unlock(ctx context.Context, lease string, paths []protocol.LockPath) (protocol.State, error)
 	// SetVariables sets variables, and returns the workspace.
 	SetVariables(ctx context.Context, lease string, set SetVariables) (protocol.Workspace, error)
@@ -40,14 +40,14 @@ type Sharer interface {
 	HeldWorkspace(ctx context.Context, lease string) (protocol.Workspace, error)
 }
 
-// Lock says what is locked, and how long to wait for it.
+// Lock is the request to lock paths.
 type Lock struct {
 	Lease string
 	Paths []protocol.LockPath
-	Wait  time.Duration // 0 is not at all
+	Wait  time.Duration // 0 does not wait
 }
 
-// Validate checks the request, as Lock does first.
+// Validate checks the request. Lock calls it first.
 func (r Lock) Validate() error {
 	if r.Wait < 0 || r.Wait.Milliseconds() > protocol.LockWaitMaxMS {
 		return protocol.Errorf(protocol.CodeInvalid, "wait", "is %v; it is from 0 to %v", r.Wait, explain.Millis(protocol.LockWaitMaxMS))
@@ -56,10 +56,11 @@ func (r Lock) Validate() error {
 	return err
 }
 
-// SetVariables says which variables are set. All of them are, or none.
+// SetVariables is the request to set variables: all of them or none.
 type SetVariables struct {
 	Values map[string]json.RawMessage
-	// IfVersion, if not nil, is the version that each of them has; 0 is not there.
+	// IfVersion, if not nil, is the expected version of each of them; 0 means that it does not
+	// exist.
 	IfVersion *int
 }
 

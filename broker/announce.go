@@ -14,38 +14,38 @@ const (
 	// AnnounceHold is how long an append that calls for a supervisor later is held: most
 	// handoffs have moved on, or closed, by then, and nothing is announced.
 	AnnounceHold = time.Second
-	// announceSlack is what becomes due so soon is announced along with what is due.
+	// announceSlack: announcements that fall due within it are published with those that are due now.
 	announceSlack = AnnounceHold / 50
 	// announceTimeout bounds one try to announce.
 	announceTimeout = 5 * time.Second
 )
 
-// Publisher publishes outbox entries, as Queue.PublishOutbox says.
+// Publisher publishes outbox entries; see Queue.PublishOutbox.
 type Publisher interface {
 	PublishOutbox(ctx context.Context, entries []OutboxEntry) []error
 }
 
-// Announcer announces the appends of one process to the supervisors, as their attention says:
-// none is not announced; now is announced at once; later is announced after AnnounceHold,
-// unless this process has appended to the handoff since, or called Settled. An engine has one
-// Announcer for each connection.
+// Announcer announces the appends of one process to the supervisors. The attention of an append
+// decides when: none is never announced, now is announced at once, later is announced after
+// AnnounceHold unless this process has appended to the handoff since, or has called Settled. An
+// engine has one Announcer for each connection.
 //
-// An announcement that cannot be published is tried again every AnnounceHold until Close. A
-// process that is killed takes what it holds with it: a sweep finds it.
+// An announcement that cannot be published is retried every AnnounceHold until Close. If the
+// process is killed, the held announcements are lost; a supervisor's sweep finds their handoffs.
 //
-// It is safe for concurrent use. The zero value is not ready; use NewAnnouncer.
+// Announcer is safe for concurrent use. The zero value is not ready; use NewAnnouncer.
 type Announcer struct {
 	publisher Publisher
 	log       *slog.Logger
 	closing   context.Context // ends with Close
 	end       context.CancelFunc
-	ticks     sync.WaitGroup // one while announceDue is to be called, or runs
+	ticks     sync.WaitGroup // counts scheduled and running calls of announceDue
 
 	mu     sync.Mutex
-	held   map[string]uint64 // the append of each ticket that is to be announced later
+	held   map[string]uint64 // by ticket, the sequence of the append to announce later
 	order  []heldAppend      // in the order of until
-	failed []OutboxEntry     // to be tried again
-	timer  *time.Timer       // calls announceDue; nil is none
+	failed []OutboxEntry     // to be retried
+	timer  *time.Timer       // calls announceDue; nil if none is scheduled
 	closed bool
 }
 
@@ -63,8 +63,8 @@ func NewAnnouncer(publisher Publisher, log *slog.Logger) *Announcer {
 	return a
 }
 
-// Appended announces an append, or holds it. It blocks only where the append is to be
-// announced now: until that is published, or has failed for the first time.
+// Appended announces an append, or holds the announcement. It blocks only for an announcement that
+// is due now: until it is published, or has failed for the first time.
 func (a *Announcer) Appended(ctx context.Context, ticket string, seq uint64, attention lifecycle.Attention) {
 	attention = cmp.Or(attention, lifecycle.AttentionNow)
 	word := attention.Word()
@@ -72,7 +72,7 @@ func (a *Announcer) Appended(ctx context.Context, ticket string, seq uint64, att
 	a.mu.Lock()
 	if word == lifecycle.AttentionLater {
 		a.hold(ticket, seq)
-		attention = lifecycle.AttentionNone + attention[len(word):] // for what has ended, if anything
+		attention = lifecycle.AttentionNone + attention[len(word):] // for the offer or attempt that has ended, if any
 	} else {
 		delete(a.held, ticket)
 	}
@@ -82,7 +82,7 @@ func (a *Announcer) Appended(ctx context.Context, ticket string, seq uint64, att
 	}
 }
 
-// Settled drops an append that is held.
+// Settled drops a held append.
 func (a *Announcer) Settled(ticket string, seq uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,14 +91,14 @@ func (a *Announcer) Settled(ticket string, seq uint64) {
 	}
 }
 
-// hold wants a.mu held.
+// hold requires a.mu.
 func (a *Announcer) hold(ticket string, seq uint64) {
 	a.held[ticket] = seq
 	a.order = append(a.order, heldAppend{ticket: ticket, seq: seq, until: time.Now().Add(AnnounceHold)})
 	a.startTimer(AnnounceHold)
 }
 
-// startTimer wants a.mu held.
+// startTimer requires a.mu.
 func (a *Announcer) startTimer(wait time.Duration) {
 	if a.timer == nil && !a.closed {
 		a.ticks.Add(1)
@@ -106,8 +106,8 @@ func (a *Announcer) startTimer(wait time.Duration) {
 	}
 }
 
-// announceDue announces what was held long enough and what has failed, and comes again for
-// the rest.
+// announceDue announces the appends whose hold is over and those that have failed. It schedules the
+// next call for the rest.
 func (a *Announcer) announceDue() {
 	defer a.ticks.Done()
 	now := time.Now()
@@ -118,7 +118,7 @@ func (a *Announcer) announceDue() {
 	for ; rest < len(a.order) && a.order[rest].until.Sub(now) <= announceSlack; rest++ {
 		due = a.appendHeld(due, a.order[rest])
 	}
-	a.order = a.order[:copy(a.order, a.order[rest:])] // the array is used again
+	a.order = a.order[:copy(a.order, a.order[rest:])] // reuse the array
 	a.mu.Unlock()
 	if len(due) > 0 {
 		ctx, cancel := context.WithTimeout(a.closing, announceTimeout)
@@ -138,7 +138,7 @@ func (a *Announcer) announceDue() {
 	}
 }
 
-// appendHeld adds the announcement of an append that is still held. It wants a.mu held.
+// appendHeld adds the announcement of an append that is still held. It requires a.mu.
 func (a *Announcer) appendHeld(to []OutboxEntry, h heldAppend) []OutboxEntry {
 	if a.held[h.ticket] != h.seq {
 		return to
@@ -166,7 +166,7 @@ func (a *Announcer) announce(ctx context.Context, all []OutboxEntry) {
 	a.startTimer(AnnounceHold)
 }
 
-// Close announces all that is held, in one try that ctx bounds. Nothing is announced after it.
+// Close announces everything held, in one try that ctx bounds. Nothing is announced afterwards.
 func (a *Announcer) Close(ctx context.Context) {
 	a.mu.Lock()
 	a.closed = true

@@ -4,24 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// decideWith asks decide for what to append to a handoff. Where a member of a group
-// would go to an agent that it has not been with, it asks again with the agents left
-// out that other members have, and assigns the agent to the member at the group
-// before the member's own append. A crash in between leaves an agent assigned to a
-// member that it may still get; no other member gets it.
-func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (draft, error) {
-	if d.WantsContract() {
-		decide = b.knowingPackage(ctx, decide)
+// decideWith reads the part of the directory that a decision depends on, and calls decide for the
+// next append of a handoff. If a member of a group would get an agent that it has not had before,
+// decideWith calls decide once more without the agents of the other members, and records the
+// assignment at the group before the member's own append. A crash between the two appends leaves the
+// agent assigned to that member, which may still get it; no other member does.
+func (b *Broker) decideWith(ctx context.Context, head Head, want part, decide Decider) (draft, error) {
+	d, _, err := b.read(ctx, want)
+	if err != nil {
+		return draft{}, err
 	}
-	step, err := decideSafely(head, d, b.now(head), decide)
+	known := func(q lifecycle.Query) (lifecycle.Step, error) {
+		return knowingPackage(q, func() (lifecycle.Contract, error) {
+			submitted, err := b.readSubmitted(ctx, &head)
+			if errors.Is(err, ErrNotFound) {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return b.storedContract(ctx, submitted.Package, submitted.Blob)
+		}, func(q lifecycle.Query) (lifecycle.Step, error) { return decide(head, q) })
+	}
+	q := d.At(b.now(head))
+	step, err := known(q)
 	if err == nil && len(lifecycle.NewMembers(head.State, step.Events)) > 0 {
-		step, err = b.decideMember(ctx, head, d, decide)
+		step, err = b.decideMember(ctx, head, q, known)
 	}
 	if err != nil {
 		return draft{}, illegalEventError(&head, err)
@@ -29,25 +42,14 @@ func (b *Broker) decideWith(ctx context.Context, head Head, d *lifecycle.Directo
 	return draftOf(&head, &step), nil
 }
 
-// decideSafely makes an error of a panic: a state that contradicts itself in a way that
-// CheckRead does not see is the trouble of its handoff alone.
-func decideSafely(head Head, d *lifecycle.Directory, now time.Time, decide Decider) (step lifecycle.Step, err error) {
-	defer func() {
-		if broken := recover(); broken != nil {
-			step, err = lifecycle.Step{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "nothing can be decided about the state of %s at %d: %v", head.Ticket, head.Seq, broken)
-		}
-	}()
-	return decide(head, d, now)
-}
-
-// decideMember is decideWith for a member that moves.
-func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Directory, decide Decider) (lifecycle.Step, error) {
+// decideMember decides for a member of a group that moves to another agent.
+func (b *Broker) decideMember(ctx context.Context, head Head, q lifecycle.Query, decide func(lifecycle.Query) (lifecycle.Step, error)) (lifecycle.Step, error) {
 	n := head.State.N - 1
 	var named []string
 	for first := true; ; first = false {
 		group, err := b.Head(ctx, head.State.Group, 0)
-		if isAbsent(err) { // so old that the ledger has let go of it, say: nothing counts its members
-			return decide(head, d, b.now(head))
+		if isAbsent(err) { // for example, the ledger has dropped it; then no group counts its members
+			return decide(q)
 		}
 		if err == nil && first {
 			named, err = b.groupRecipients(ctx, group)
@@ -55,7 +57,8 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 		if err != nil {
 			return lifecycle.Step{}, fmt.Errorf("group %s of %s: %w", head.State.Group, head.Ticket, err)
 		}
-		step, err := decide(head, lifecycle.Reserve(d, group.State, named, n), b.now(head))
+		q.Reserved = lifecycle.ReservedFor(group.State, named, n)
+		step, err := decide(q)
 		if err != nil {
 			return lifecycle.Step{}, err
 		}
@@ -66,8 +69,8 @@ func (b *Broker) decideMember(ctx context.Context, head Head, d *lifecycle.Direc
 	}
 }
 
-// assignMember records at a group the agents that member n goes to. ErrConflict is that
-// the group has moved on.
+// assignMember records at a group the agents that member n gets. It returns ErrConflict if the
+// group has changed.
 func (b *Broker) assignMember(ctx context.Context, group Head, n int, agents []string) error {
 	step, err := lifecycle.Assign(group.State, n, agents, b.now(group))
 	if err != nil || len(step.Events) == 0 {
@@ -77,8 +80,8 @@ func (b *Broker) assignMember(ctx context.Context, group Head, n int, agents []s
 	return err
 }
 
-// groupRecipients are the agents that a group's package names, by member; none where the
-// ledger has let go of it.
+// groupRecipients returns the agents that a group's package names, by member. It returns none if
+// the ledger has dropped the package.
 func (b *Broker) groupRecipients(ctx context.Context, group Head) ([]string, error) {
 	submitted, err := b.readSubmitted(ctx, &group)
 	if errors.Is(err, ErrNotFound) {
@@ -95,68 +98,65 @@ func (b *Broker) groupRecipients(ctx context.Context, group Head) ([]string, err
 	return pkg.Recipients(), err
 }
 
-// DirectoryOf returns the directory as a handoff may use it: for a member of a group
-// without the agents that other members have.
-func (b *Broker) DirectoryOf(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	directory, err := b.Directory(ctx)
-	if err != nil || s.Group == "" || s.Closed {
-		return directory, err
-	}
-	group, err := b.Head(ctx, s.Group, 0)
-	if isAbsent(err) {
-		return directory, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	named, err := b.groupRecipients(ctx, group)
-	if err != nil {
-		return nil, err
-	}
-	return lifecycle.Reserve(directory, group.State, named, s.N-1), nil
-}
-
-// directoryAbove is a directory in which an undelivered member finds an authority that has no
-// other member, assigned to it.
-func (b *Broker) directoryAbove(ctx context.Context, group Head, named []string, n int, child pendingChild) (*lifecycle.Directory, error) {
+// reserveAbove finds an authority for an undelivered member of a group that no other member has, and
+// assigns the authority to the member. It returns the agents of the other members.
+func (b *Broker) reserveAbove(ctx context.Context, group Head, named []string, n int, child pendingChild) (lifecycle.Reserved, error) {
 	all, err := b.Directory(ctx)
 	if err != nil {
-		return nil, err
+		return lifecycle.Reserved{}, err
 	}
 	for {
-		reserved := lifecycle.Reserve(all, group.State, named, n)
-		step, err := lifecycle.SubmitUndelivered(child.ticket, child.summary, protocol.Submitted{}, reserved, child.undelivered, b.now(group))
+		q := all.At(b.now(group))
+		q.Reserved = lifecycle.ReservedFor(group.State, named, n)
+		step, err := lifecycle.SubmitUndelivered(child.ticket, child.summary, protocol.Submitted{}, q, child.undelivered)
 		if err != nil {
-			return nil, err
+			return q.Reserved, err
 		}
 		err = b.assignMember(ctx, group, n, lifecycle.NewMembers(protocol.State{Summary: child.summary}, step.Events))
 		if !errors.Is(err, ErrConflict) {
-			return reserved, err
+			return q.Reserved, err
 		}
 		if group, err = b.Head(ctx, group.Ticket, 0); err != nil {
-			return nil, err
+			return q.Reserved, err
 		}
 	}
 }
 
-// directoryOfMember is a directory in which a member that names a capability finds an
-// agent of its own, assigned to it.
-func (b *Broker) directoryOfMember(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, d *lifecycle.Directory) (*lifecycle.Directory, error) {
+// reserveAgent finds an agent of its own for a member that names a capability, and assigns the agent
+// to the member. It returns the agents of the other members.
+func (b *Broker) reserveAgent(ctx context.Context, group Head, named []string, m protocol.MemberHandoff, s protocol.Summary, q lifecycle.Query) (lifecycle.Reserved, error) {
 	for {
-		reserved := lifecycle.Reserve(d, group.State, named, m.N)
-		routing, err := lifecycle.Admit(s, reserved)
-		if err != nil { // it begins without an offer, and the next reconcile finds an agent
-			return reserved, nil
+		q.Reserved = lifecycle.ReservedFor(group.State, named, m.N)
+		routing, err := lifecycle.Admit(s, q)
+		if err != nil { // the member gets no offer yet; the next reconcile finds an agent
+			return q.Reserved, nil
 		}
 		if routing.Choice == s.Target.Agent {
-			return reserved, nil
+			return q.Reserved, nil
 		}
 		err = b.assignMember(ctx, group, m.N, []string{routing.Choice})
 		if !errors.Is(err, ErrConflict) {
-			return reserved, err
+			return q.Reserved, err
 		}
 		if group, err = b.Head(ctx, group.Ticket, 0); err != nil {
-			return nil, err
+			return q.Reserved, err
 		}
 	}
+}
+
+// Decide records a decision that the holder makes during the work. It is idempotent. If the risk
+// exceeds the limit of the agent and the package, the error has the code autonomy_exceeded, and
+// nothing is recorded: the holder escalates.
+func (c *Claim) Decide(ctx context.Context, d protocol.WorkDecision) error {
+	d.Normalize()
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	return c.appendReportWith(ctx, wantAgent(c.Agent), func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
+			return lifecycle.Step{}, err
+		}
+		made := protocol.Decided{ID: d.ID, Description: d.Description, Rationale: d.Rationale, Risk: d.Risk}
+		return lifecycle.DecideAlone(s, q, c.Holder.ID, made)
+	})
 }

@@ -4,21 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// A handoff that asks for bids takes two appends to its offer: its own, which names the agents that
-// are asked, and the award, with the offer in it. Between them each agent has its call, a handoff of
-// its own. Any process may submit a call that is missing, compare the bids, and tell the bidders.
+// A handoff that asks for bids takes two appends until its offer: its submission, which names the
+// agents asked for a bid, and the award, which contains the offer. In between, each agent has its
+// call, a handoff of its own. Any process may submit a missing call, compare the bids, and answer
+// the bidders.
 
-// EnsureBids sees to the calls of a handoff that waits for bids: it submits those that are missing,
-// and awards the handoff once all have ended or the window is over. It returns the head after that.
-// It takes one read for each call. Doing it twice is harmless.
+// EnsureBids does the next step of a handoff that asks for bids, or of a call for one. It returns the
+// resulting head, and is idempotent. While bids are awaited it submits the missing calls, and awards
+// the handoff once all calls have ended or the window is over: one read per call. A handoff that
+// closed before ends its calls. A call that has made a bid gets its answer.
 func (b *Broker) EnsureBids(ctx context.Context, head Head) (Head, error) {
-	if !lifecycle.AwaitsBids(head.State) || head.State.Bidding == nil {
+	switch s := head.State; {
+	case lifecycle.AwaitsBidAnswer(s):
+		return head, b.ensureBidAnswer(ctx, head)
+	case lifecycle.LeavesCalls(s):
+		calls, err := b.readCalls(ctx, s)
+		return head, errors.Join(err, b.endCalls(ctx, head, calls))
+	case !lifecycle.AwaitsBids(s) || s.Bidding == nil:
 		return head, nil
 	}
 	calls, err := b.readCalls(ctx, head.State)
@@ -36,8 +43,8 @@ func (b *Broker) EnsureBids(ctx context.Context, head Head) (Head, error) {
 	if err != nil {
 		return head, err
 	}
-	next, awarded, err := b.update(ctx, head, b.decisionDirectory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Award(h.State, d, ends, now)
+	next, awarded, err := b.update(ctx, head, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Award(h.State, q, ends)
 	})
 	if err != nil || !awarded {
 		return next, err
@@ -48,28 +55,12 @@ func (b *Broker) EnsureBids(ctx context.Context, head Head) (Head, error) {
 	return next, errors.Join(err, b.endCalls(ctx, next, calls))
 }
 
-// EndCalls ends the calls of a handoff that waits for bids no more. Doing it twice is harmless.
-func (b *Broker) EndCalls(ctx context.Context, head Head) error {
-	if head.State.Bidding == nil || lifecycle.AwaitsBids(head.State) {
-		return nil
-	}
-	calls, err := b.readCalls(ctx, head.State)
-	if err != nil {
-		return err
-	}
-	return b.endCalls(ctx, head, calls)
-}
-
-// EnsureBidAnswer tells the agent that made a bid what has become of it, once that is known. Doing it
-// twice is harmless.
-func (b *Broker) EnsureBidAnswer(ctx context.Context, call Head) error {
-	if !lifecycle.AwaitsBidAnswer(call.State) {
-		return nil
-	}
+// ensureBidAnswer answers the agent that made a bid, once the handoff is awarded.
+func (b *Broker) ensureBidAnswer(ctx context.Context, call Head) error {
 	of, err := b.Head(ctx, call.State.CallOf, 0)
 	switch {
-	case errors.Is(err, ErrNotFound): // it is gone, and the bid with it
-	case Unreadable(err): // it may wait for bids still
+	case errors.Is(err, ErrNotFound): // the handoff is gone, and the bid with it
+	case Unreadable(err): // the handoff may still wait for bids
 		return nil
 	case err != nil:
 		return err
@@ -78,13 +69,13 @@ func (b *Broker) EnsureBidAnswer(ctx context.Context, call Head) error {
 }
 
 func (b *Broker) answerBid(ctx context.Context, call Head, of protocol.State) error {
-	_, _, err := b.updateWithoutDirectory(ctx, call, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.AnswerBid(h.State, of, now)
+	_, _, err := b.update(ctx, call, wantNothing, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.AnswerBid(h.State, of, q.Now)
 	})
 	return err
 }
 
-// readCalls reads the calls of a handoff. One that is not there has no ticket.
+// readCalls reads the calls of a handoff. A call that does not exist has no ticket.
 func (b *Broker) readCalls(ctx context.Context, s protocol.State) ([]Head, error) {
 	calls := make([]Head, len(s.Bidding.Calls))
 	err := forEachParallel(ctx, readsAtOnce, len(calls), func(ctx context.Context, n int) error {
@@ -93,7 +84,7 @@ func (b *Broker) readCalls(ctx context.Context, s protocol.State) ([]Head, error
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return nil
-		case Unreadable(err): // it is there, and makes no bid
+		case Unreadable(err): // it exists, and makes no bid
 			calls[n] = Head{Ticket: ticket}
 			return nil
 		}
@@ -103,7 +94,7 @@ func (b *Broker) readCalls(ctx context.Context, s protocol.State) ([]Head, error
 	return calls, err
 }
 
-// submitCalls submits the calls that are not there, while there is time to bid.
+// submitCalls submits the missing calls, as long as there is time to bid.
 func (b *Broker) submitCalls(ctx context.Context, head Head, calls []Head) error {
 	var missing []int
 	for n, call := range calls {
@@ -143,7 +134,7 @@ func (b *Broker) submitCalls(ctx context.Context, head Head, calls []Head) error
 	})
 }
 
-// callEnd is how a call stands. A bid that cannot be read is none.
+// callEnd returns whether a call has ended, and its bid. An unreadable bid does not count.
 func (b *Broker) callEnd(ctx context.Context, call Head) (lifecycle.CallEnd, error) {
 	end := lifecycle.CallEnd{Ended: call.Seq == 0 && call.Ticket != "" || call.State.Closed}
 	if !lifecycle.AwaitsBidAnswer(call.State) {
@@ -172,12 +163,12 @@ func (b *Broker) callEnd(ctx context.Context, call Head) (lifecycle.CallEnd, err
 		}
 	}
 	if err != nil {
-		b.log.Warn("no bid: the result of the call is none", "ticket", call.Ticket, "of", call.State.CallOf, "err", err)
+		b.log.Warn("the result of a call is not a bid", "ticket", call.Ticket, "of", call.State.CallOf, "err", err)
 	}
 	return end, nil
 }
 
-// endCalls cancels the calls that are open, and tells the agents that have made a bid.
+// endCalls cancels the open calls, and answers the agents that have made a bid.
 func (b *Broker) endCalls(ctx context.Context, head Head, calls []Head) error {
 	return forEachParallel(ctx, submitsAtOnce, len(calls), func(ctx context.Context, n int) error {
 		call := calls[n]
@@ -189,7 +180,7 @@ func (b *Broker) endCalls(ctx context.Context, head Head, calls []Head) error {
 			if isAbsent(err) {
 				return nil
 			}
-			if call = next; err != nil { // one that has ended meanwhile has made its bid too late
+			if call = next; err != nil { // a call that has ended meanwhile made its bid too late
 				return err
 			}
 		}

@@ -1,11 +1,11 @@
-// Package broker is how agents, workers, supervisors and people reach the five
-// stores of Handoff: the ledger, the queue, the timers, the directory and the
-// blobs. A Broker applies the lifecycle to an Engine: it reads a head, appends
-// what the core decides with a compare-and-set, and sees to it that an offer
-// stands where one is called for. It decides nothing itself.
+// Package broker connects agents, workers, supervisors and people to the five stores of Handoff:
+// the ledger, the queue, the timers, the directory and the blobs. A Broker applies the lifecycle to
+// an Engine: it reads a head, appends the core's decision with a compare-and-set, and ensures that
+// an offer is queued if one is due. It makes no decisions itself.
 //
-// Package broker/jetstream is the engine that ships; this package knows no NATS. Guarantees: an append is applied whole or not at all, exactly one of
-// two racing writers wins, and what a method reports as done stands in the ledger.
+// Package broker/jetstream is the shipped engine; this package does not know NATS. Guarantees: an
+// append is applied whole or not at all, exactly one of two racing writers wins, and everything
+// that a method reports as done is in the ledger.
 package broker
 
 import (
@@ -32,61 +32,67 @@ import (
 
 // Config configures a Broker. The zero value is the default.
 type Config struct {
-	// Redactor takes secrets out of packages, results and everything else that is
-	// said in words, before it is appended; nil is redact.Default.
+	// Redactor removes secrets from packages, results and all other free text before it is appended;
+	// nil is redact.Default.
 	Redactor *redact.Redactor
 	// Log receives one line for each append, at level debug; nil discards.
 	Log *slog.Logger
 	// Now is the clock that decisions go by; nil is the engine's.
 	Now func() time.Time
-	// Observer is told of every append of this Broker; nil is none.
+	// Observer is called after every append of this Broker; nil is none.
 	Observer Observer
 }
 
-// Observer watches what a Broker appends, for figures and traces. It is called
-// in the middle of an append, from any goroutine, and must neither block nor
-// change what it is given; events may be kept, they are never changed again.
+// Observer watches the appends of a Broker, for figures and traces. It is called in the middle of
+// an append, from any goroutine, and must neither block nor change its arguments. It may keep the
+// events; they never change.
 type Observer interface {
-	// Appended: the events are in the ledger. before is the state that they
-	// were applied to, the zero State for the first append of a handoff.
+	// Appended reports that the events are in the ledger. before is the state that they were applied
+	// to, the zero State for the first append of a handoff.
 	Appended(ctx context.Context, before protocol.State, after Head, events []protocol.Event)
-	// Conflicted: another append came first, and nothing was written.
+	// Conflicted reports that another append came first, and nothing was written.
 	Conflicted(ctx context.Context, ticket string)
+}
+
+// parts are the methods of an Engine that a Broker has unchanged: reads of the ledger, the blobs and
+// the queues, the presence of agents, and the bus. None of them appends.
+type parts interface {
+	LedgerReader
+	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
+	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
+	EnsureQueue(ctx context.Context, agent string) error
+	KeepOffers(ctx context.Context, agent string, wait time.Duration) error
+	QueueDepth(ctx context.Context, agent string) (int, error)
+	Queues(ctx context.Context) ([]QueueStatus, error)
+	Holder(ctx context.Context, id string) (protocol.Holder, error)
+	RemoveHolder(ctx context.Context, id string) error
+	Reconnected(ctx context.Context) <-chan struct{}
+	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)
 }
 
 // Broker relays handoffs over an Engine. It is safe for concurrent use.
 type Broker struct {
-	// The parts of the engine. The Broker hands none of them out: an append that the core
-	// has not decided would not be refused by the ledger.
-	ledger    Ledger
-	queue     Queue
-	timers    Timers
-	directory Directory
-	settings  Settings
-	shared    Workspaces
-	health    Healths
-	blobs     Blobs
-	bus       Bus
+	parts
+	// The Broker does not hand it out: the ledger would take an append that the core has not decided.
+	engine Engine // nil: it prepares packages, and nothing else
 
 	redaction func() (*redact.Redactor, error)
 	log       *slog.Logger
 	clock     func() time.Time
-	observer  Observer // nil: none
-	profiles  profiles
-	fleet     fleetCache
-	workflows knownWorkspaces
+	observer  Observer                 // nil: none
+	profiles  cache[*protocol.Profile] // nil: the agent did not exist
+	fleet     cache[*protocol.Fleet]   // nil: none
+	workflows cache[bool]              // whether a workflow has a workspace
+	healths   cache[lifecycle.AgentHealth]
 	slots     slotWatch
-	healths   healthCache
 	watching  atomic.Bool // this process watches the directory
 }
 
 // New returns a Broker over an engine, which the caller closes. Without an engine it
 // prepares packages, and nothing else.
 func New(engine Engine, cfg Config) (*Broker, error) {
-	b := &Broker{redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
-	if engine != nil {
-		b.ledger, b.queue, b.timers, b.directory, b.settings, b.health, b.shared, b.blobs, b.bus = engine, engine, engine, engine, engine, engine, engine, engine, engine
-	}
+	b := &Broker{parts: engine, engine: engine, redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
+	b.profiles.early = true
 	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {
 	case b.clock != nil:
@@ -98,7 +104,7 @@ func New(engine Engine, cfg Config) (*Broker, error) {
 	return b, nil
 }
 
-// redactionOf returns a function that returns redactor, or the default where it is nil.
+// redactionOf returns a function that returns redactor, or the default if it is nil.
 func redactionOf(redactor *redact.Redactor) func() (*redact.Redactor, error) {
 	return func() (*redact.Redactor, error) {
 		if redactor != nil {
@@ -112,7 +118,7 @@ func redactionOf(redactor *redact.Redactor) func() (*redact.Redactor, error) {
 	}
 }
 
-// redact takes secrets out of a package, and tells how many.
+// redact removes secrets from a package, and returns their number.
 func (b *Broker) redact(ctx context.Context, body []byte) ([]byte, int, error) {
 	redactor, err := b.redaction()
 	if err != nil {
@@ -121,7 +127,7 @@ func (b *Broker) redact(ctx context.Context, body []byte) ([]byte, int, error) {
 	return redactor.Package(ctx, body)
 }
 
-// storedResultBody is the body of a result as it is stored.
+// storedResultBody returns the body of a result in its stored form.
 func (b *Broker) storedResultBody(ctx context.Context, result protocol.Result) (json.RawMessage, error) {
 	redactor, err := b.redaction()
 	if err != nil {
@@ -141,8 +147,8 @@ func (b *Broker) storedResultBody(ctx context.Context, result protocol.Result) (
 	return stored.Body, err
 }
 
-// Head is the last append of a handoff as a writer needs it: the state and
-// what the next append must name.
+// Head is the last append of a handoff in the form that a writer needs: the state, and the sequence
+// and hash that the next append must name.
 type Head struct {
 	Ticket string
 	Seq    uint64
@@ -150,15 +156,15 @@ type Head struct {
 	Hash   string    // sha256 of the append, hex
 	State  protocol.State
 
-	// entry is the append where it was read, nil where it was made here: what it
-	// holds besides the state need not be read again.
+	// entry is the append if the head was read, nil if it was made here. It saves reading the events
+	// again.
 	entry []byte
 }
 
-// Bytes is how much memory the append holds that the head was read from.
+// Bytes returns the memory held by the append that the head was read from.
 func (h *Head) Bytes() int { return len(h.entry) }
 
-// HeadOf reads the head out of a ledger entry, as StateOf reads its state.
+// HeadOf reads the head from a ledger entry; see StateOf.
 func HeadOf(e Entry) (Head, error) {
 	state, err := StateOf(e)
 	if err != nil {
@@ -167,19 +173,19 @@ func HeadOf(e Entry) (Head, error) {
 	return Head{Ticket: e.Ticket, Seq: e.Seq, At: e.At, Hash: HashOf(e.Body), State: state, entry: e.Body}, nil
 }
 
-// HashOf is the SHA-256 of a body, in hex: what the next append of a handoff names.
+// HashOf returns the SHA-256 of a body, in hex. The next append of a handoff names it.
 func HashOf(body []byte) string {
 	sum := sha256.Sum256(body)
-	var text [2 * sha256.Size]byte // one allocation, where hex.EncodeToString makes two
+	var text [2 * sha256.Size]byte // one allocation; hex.EncodeToString makes two
 	hex.Encode(text[:], sum[:])
 	return string(text[:])
 }
 
-// Now is the clock that decisions go by.
+// Now returns the time of the clock used for decisions.
 func (b *Broker) Now() time.Time { return b.clock() }
 
-// now is the later of the clock and everything the head says, so that time never
-// runs backwards in a handoff, whatever the clocks of its writers.
+// now returns the later of the clock and all times in the head, so that time never runs backwards
+// in a handoff, even if the clocks of its writers differ.
 func (b *Broker) now(h Head) time.Time { return b.decisionTime(&h) }
 
 func (b *Broker) decisionTime(h *Head) time.Time {
@@ -192,56 +198,31 @@ func (b *Broker) decisionTime(h *Head) time.Time {
 	return now
 }
 
-// Head reads a handoff's head from the ledger's leader. An unknown ticket is
-// ErrNotFound.
+// Head reads a handoff's head from the ledger's leader. It returns ErrNotFound for an unknown
+// ticket.
 func (b *Broker) Head(ctx context.Context, ticket string, min uint64) (Head, error) {
-	entry, err := b.ledger.Last(ctx, ticket, min)
+	entry, err := b.engine.Last(ctx, ticket, min)
 	if err != nil {
 		return Head{}, err
 	}
 	return HeadOf(entry)
 }
 
-// Decider returns what to append to a head; a step without events is nothing to do.
-type Decider func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error)
+// Decider returns the events to append to a head. A step without events means nothing to do.
+type Decider func(h Head, q lifecycle.Query) (lifecycle.Step, error)
 
-// Update reads the head of a ticket, appends what decide says, and begins
-// again when another append came first. It returns the head after it, and
-// whether it appended.
-func (b *Broker) Update(ctx context.Context, ticket string, decide Decider) (Head, bool, error) {
-	head, err := b.Head(ctx, ticket, 0)
-	if err != nil {
-		return Head{}, false, err
-	}
-	return b.UpdateFrom(ctx, head, decide)
+// Update appends the events that decide returns to a head. It starts over from the newer head if
+// another append came first: the head may be outdated. It returns the resulting head, and whether it
+// appended.
+func (b *Broker) Update(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
+	return b.update(ctx, head, wantAll, decide)
 }
 
-// UpdateFrom is Update for a caller that has a head at hand. The head may be
-// old: it is read anew when the append shows that it was.
-func (b *Broker) UpdateFrom(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
-	return b.update(ctx, head, b.decisionDirectory, decide)
-}
-
-// updateWithoutDirectory is UpdateFrom for decisions that need no directory. The first use of
-// the directory in a process starts a watch.
-func (b *Broker) updateWithoutDirectory(ctx context.Context, head Head, decide Decider) (Head, bool, error) {
-	return b.update(ctx, head, b.noDirectory, decide)
-}
-
-// directoryReader reads the part of the directory that a decision about a handoff depends on.
-type directoryReader func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error)
-
-func (b *Broker) update(ctx context.Context, head Head, read directoryReader, decide Decider) (Head, bool, error) {
+func (b *Broker) update(ctx context.Context, head Head, want wanted, decide Decider) (Head, bool, error) {
 	for {
-		directory, err := read(ctx, head.State)
-		if err != nil {
-			return head, false, err
-		}
-		draft, err := b.decideWith(ctx, head, directory, decide)
-		if err == nil && closesGate(draft.events) { // who is asked depends on those above its source
-			if directory, err = b.decisionDirectory(ctx, head.State); err == nil {
-				draft, err = b.decideWith(ctx, head, directory, decide)
-			}
+		draft, err := b.decideWith(ctx, head, want(head.State), decide)
+		if err == nil && closesGate(draft.events) { // the approver depends on the agents above the source
+			draft, err = b.decideWith(ctx, head, wantAll(head.State), decide)
 		}
 		if err != nil || len(draft.events) == 0 {
 			return head, false, err
@@ -250,7 +231,7 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 		switch {
 		case err == nil:
 			return *next, true, nil
-		case errors.Is(err, errProbeTaken): // what the leader has of it is remembered
+		case errors.Is(err, errProbeTaken): // decide again: the leader's health of the agent is now cached
 			continue
 		case !errors.Is(err, ErrConflict):
 			return Head{}, false, err
@@ -261,13 +242,13 @@ func (b *Broker) update(ctx context.Context, head Head, read directoryReader, de
 	}
 }
 
-// conflictReadTimeout bounds the read of a successor: a leader that was just elected may take a
-// moment to have all that was acknowledged before it.
+// conflictReadTimeout bounds the read of a successor: a newly elected leader may take a moment to
+// have all appends that were acknowledged before its election.
 const conflictReadTimeout = 5 * time.Second
 
-// headAfterConflict reads the head after a conflict said that it has moved on. Should
-// the leader have nothing newer in time, what it has counts: a ledger that was
-// not synced may have lost its end in a power cut, and will never have it.
+// headAfterConflict reads the newer head after a conflict. If the leader has nothing newer within
+// the timeout, its last append is used: a ledger that is not synced may have lost its end in a
+// power cut.
 func (b *Broker) headAfterConflict(ctx context.Context, old Head) (Head, error) {
 	patient, cancel := context.WithTimeout(ctx, conflictReadTimeout)
 	defer cancel()
@@ -278,35 +259,15 @@ func (b *Broker) headAfterConflict(ctx context.Context, old Head) (Head, error) 
 	return head, err
 }
 
-// decisionDirectory returns the directory to decide by. A snapshot may lag behind a holder
-// that has just begun: one that seems gone is asked for at the leader.
-func (b *Broker) decisionDirectory(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	directory, err := b.Directory(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if s.Holder == "" || directory.Present(s.Holder) {
-		return directory, nil
-	}
-	present, err := b.directory.Holder(ctx, s.Holder)
-	if errors.Is(err, ErrNotFound) {
-		return directory, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return directory.With(present), nil
-}
-
-// draft is an append that is not stored yet: its events, and the head that it makes,
-// still without its sequence.
+// draft is an append that is not stored yet: its events, and the resulting head without its
+// sequence.
 type draft struct {
 	events []protocol.Event
 	next   *Head
 }
 
-// draftOf makes the draft of a step from head. From here on the state is passed by
-// pointer, so that what waits for an append needs no stack for it.
+// draftOf returns the draft of a step from head. From here on the state is passed by pointer, so
+// that goroutines waiting for an append need no stack for it.
 func draftOf(head *Head, step *lifecycle.Step) draft {
 	if len(step.Events) == 0 {
 		return draft{}
@@ -314,19 +275,18 @@ func draftOf(head *Head, step *lifecycle.Step) draft {
 	return draft{step.Events, &Head{Ticket: head.Ticket, State: step.State}}
 }
 
-// append stores a draft as the successor of the head that it was made from.
-// ErrConflict means that another append came first and nothing was written. An
-// offer that the events made is put into its queue; should that fail, the
-// supervisor's next reconcile does it.
+// append stores a draft as the successor of the head that it was made from. ErrConflict means that
+// another append came first and nothing was written. If the events make an offer, append queues it;
+// if queueing fails, the supervisor's next reconcile does it.
 //
-// Heads go by pointer here and below: each is 1.6 KB, and the goroutine of a
-// handoff that passes them by value through these calls needs a stack of 64 KB.
+// Heads are passed by pointer here and below: each is 1.6 KB, and a goroutine that passes them by
+// value through these calls needs a stack of 64 KB.
 func (b *Broker) append(ctx context.Context, head *Head, draft draft) (*Head, error) {
 	return b.appendWithOffer(ctx, head, draft, 0)
 }
 
-// appendWithOffer is append for a caller that has the delivery of an offer: should the
-// draft end that one, the caller takes it out of the queue.
+// appendWithOffer is append for a caller that has the delivery of an offer. If the draft ends that
+// offer, the caller removes it from the queue.
 func (b *Broker) appendWithOffer(ctx context.Context, head *Head, draft draft, offer uint64) (*Head, error) {
 	next, err := b.storeDraft(ctx, head, draft, offer)
 	if err != nil {
@@ -334,14 +294,14 @@ func (b *Broker) appendWithOffer(ctx context.Context, head *Head, draft draft, o
 	}
 	if makesOffer(draft.events) && lifecycle.DutiesOf(next.State).Offer {
 		if err := b.EnsureOffer(ctx, *next); err != nil {
-			b.log.Warn("offer not queued; a supervisor will", "ticket", next.Ticket, "seq", next.Seq, "err", err)
+			b.log.Warn("offer not queued; a supervisor will queue it", "ticket", next.Ticket, "seq", next.Seq, "err", err)
 		}
 	}
 	return next, nil
 }
 
-// storeDraft is append without the duties. An offer that the draft ends, other than the one
-// in the caller's hands, is named to the supervisors, who take it out of its queue.
+// storeDraft is append without the duties that follow. If the draft ends an offer other than the
+// caller's, the announcement names that offer, and a supervisor removes it from its queue.
 func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand uint64) (*Head, error) {
 	if err := b.redactDraft(ctx, head, draft); err != nil {
 		return nil, err
@@ -366,11 +326,11 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 	if attempt, ok := lifecycle.AttemptEnded(&head.State, &next.State, draft.events); ok {
 		attention = attention.WithAttempt(attempt)
 	}
-	if next.Seq, err = b.ledger.Append(withHandoffTrace(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
+	if next.Seq, err = b.engine.Append(withHandoffTrace(ctx, &next.State), head.Ticket, head.Seq, id, attention, body); err != nil {
 		if b.observer != nil && errors.Is(err, ErrConflict) {
 			b.observer.Conflicted(ctx, head.Ticket)
 		}
-		return nil, err // which names the append
+		return nil, err // err names the append
 	}
 	next.State.Bind(next.Seq)
 	b.logAppend(ctx, head, next, draft.events)
@@ -380,8 +340,8 @@ func (b *Broker) storeDraft(ctx context.Context, head *Head, draft draft, inHand
 	return next, nil
 }
 
-// newRecordID makes the id of a record (UUIDv4). It tells records apart and is no secret: no
-// randomness of the system is asked for.
+// newRecordID returns the id of a record (UUIDv4). The id only distinguishes records and is no
+// secret, so it does not use the system's randomness.
 func newRecordID() string {
 	var id uuid.UUID
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
@@ -390,8 +350,8 @@ func newRecordID() string {
 	return id.String()
 }
 
-// redactDraft takes secrets out of the events of a draft, and out of the state, which
-// repeats what they say: where there were any it is made again.
+// redactDraft removes secrets from the events of a draft. If there were any, it derives the state,
+// which repeats text of the events, from the redacted ones.
 func (b *Broker) redactDraft(ctx context.Context, head *Head, draft draft) error {
 	changed, err := redact.Events(ctx, draft.events, b.redaction)
 	if err != nil || !changed {
@@ -403,7 +363,7 @@ func (b *Broker) redactDraft(ctx context.Context, head *Head, draft draft) error
 	return nil
 }
 
-// illegalEventError names the handoff in the refusal of an event by the core.
+// illegalEventError adds the handoff to the core's refusal of an event.
 func illegalEventError(head *Head, err error) error {
 	if errors.Is(err, lifecycle.ErrStale) || errors.Is(err, lifecycle.ErrIllegal) {
 		return fmt.Errorf("handoff %s at %d: %w", head.Ticket, head.Seq, err)

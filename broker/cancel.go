@@ -3,15 +3,14 @@ package broker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// CancelChildren asks for the end of the children of a handoff, and of theirs:
-// where its own end was asked for with theirs, of all of them; else of those that
-// are open.
+// CancelChildren requests the end of the children of a handoff and of their descendants. If the
+// handoff was cancelled together with its children, that includes closed children; otherwise only
+// open ones.
 func (b *Broker) CancelChildren(ctx context.Context, head Head, by, reason string) error {
 	c := head.State.Children
 	if c == nil {
@@ -24,8 +23,8 @@ func (b *Broker) CancelChildren(ctx context.Context, head Head, by, reason strin
 	return b.cancelDescendants(ctx, childrenOf(head, those), by, reason)
 }
 
-// CancelTree is Cancel for a handoff and everything that it has handed off.
-// One that is closed already is no error: its children are cancelled all the same.
+// CancelTree cancels a handoff and all its descendants. A handoff that is already closed is no
+// error: its children are cancelled all the same.
 func (b *Broker) CancelTree(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
@@ -45,16 +44,16 @@ func (b *Broker) cancelHandoff(ctx context.Context, ticket, by, reason string) (
 	if err != nil {
 		return head, err
 	}
-	head, _, err = b.update(ctx, head, b.sourceIfReturned, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	head, _, err = b.update(ctx, head, wantSourceIfReturned, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
 		if h.State.Closed {
 			return lifecycle.Step{}, nil
 		}
-		return lifecycle.Cancel(h.State, d, by, cutReason(reason), true, now)
+		return lifecycle.Cancel(h.State, q, by, cutReason(reason), true)
 	})
 	return head, err
 }
 
-// child is a handoff as its parent knows it.
+// child is the ticket of a handoff and its parent.
 type child struct {
 	ticket string
 	parent Head
@@ -68,8 +67,8 @@ func childrenOf(parent Head, those protocol.Bits) []child {
 	return all
 }
 
-// cancelDescendants cancels children, then theirs, one generation after another: of a
-// chain there is one at a time, and nothing grows with its length.
+// cancelDescendants cancels one generation after another. A chain has one handoff per generation,
+// so memory does not grow with its length.
 func (b *Broker) cancelDescendants(ctx context.Context, generation []child, by, reason string) error {
 	var failed []error
 	for len(generation) > 0 {
@@ -91,8 +90,8 @@ func (b *Broker) cancelDescendants(ctx context.Context, generation []child, by, 
 	return errors.Join(failed...)
 }
 
-// cancelChild cancels one. One that was promised and is not there yet is made
-// first: no worker may come later and begin it.
+// cancelChild cancels one child. A child that was announced and does not exist yet is submitted
+// first, so that no worker can start it later.
 func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (Head, error) {
 	head, err := b.cancelHandoff(ctx, c.ticket, by, reason)
 	if errors.Is(err, ErrNotFound) {
@@ -101,7 +100,7 @@ func (b *Broker) cancelChild(ctx context.Context, c child, by, reason string) (H
 		}
 		head, err = b.cancelHandoff(ctx, c.ticket, by, reason)
 	}
-	if isAbsent(err) { // so old that it is gone, or stuck
+	if isAbsent(err) { // dropped by the ledger, or stuck
 		return Head{}, nil
 	}
 	return head, err

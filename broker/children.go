@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,25 +14,25 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// pendingChild is a handoff that the ledger announces before it exists: a child that
-// was handed off, a member of a group, a return. A supervisor that finds it missing
-// submits it, and any number may.
+// pendingChild is a handoff that the ledger announces before it exists: a child that was handed
+// off, a member of a group, or a return. A supervisor that finds it missing submits it; several may
+// do so.
 type pendingChild struct {
 	ticket    string
 	summary   protocol.Summary
-	body      json.RawMessage // the package; nil where blob has it
+	body      json.RawMessage // the package; nil if it is in blob
 	blob      *protocol.BlobRef
-	directory *lifecycle.Directory // a snapshot that may be old; nil is none
-	// undelivered says why no agent could be given it when it was handed off; where none
-	// can be even now, it goes to an authority of above, or of the whole directory.
+	directory *lifecycle.Directory // a possibly outdated snapshot; nil is none
+	reserved  lifecycle.Reserved   // of the other members of its group
+	// undelivered is why no agent could get it when it was handed off. If none can get it now either,
+	// it goes to an authority.
 	undelivered string
-	above       *lifecycle.Directory
 }
 
 const (
-	// submitsAtOnce is how many promised handoffs are submitted side by side.
+	// submitsAtOnce is how many announced handoffs are submitted concurrently.
 	submitsAtOnce = 16
-	// readsAtOnce is how many of a handoff's children are read side by side.
+	// readsAtOnce is how many of a handoff's children are read concurrently.
 	readsAtOnce = 16
 )
 
@@ -41,41 +40,55 @@ const (
 func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) {
 	empty := &Head{Ticket: p.ticket}
 	body := protocol.Submitted{Package: p.body, Blob: p.blob}
-	settings, err := b.withFleet(ctx, noAgents)
+	settings, _, err := b.read(ctx, part{fleet: true})
 	if err != nil {
 		return Head{}, err
 	}
-	directory, err := b.suiting(ctx, cmp.Or(p.directory, settings), p.body, p.blob)
-	if err != nil {
-		return Head{}, err
+	// submit decides by a part of the directory; anyway begins the handoff even without an agent.
+	submit := func(d *lifecycle.Directory, anyway bool) (lifecycle.Step, error) {
+		q := d.At(b.decisionTime(empty))
+		q.Reserved = p.reserved
+		return knowingPackage(q, func() (lifecycle.Contract, error) { return b.storedContract(ctx, p.body, p.blob) }, func(q lifecycle.Query) (lifecycle.Step, error) {
+			switch {
+			case !anyway:
+				return lifecycle.Submit(p.ticket, p.summary, body, q)
+			case p.undelivered == "":
+				return lifecycle.SubmitAnyway(p.ticket, p.summary, body, q)
+			}
+			step, err := lifecycle.Submit(p.ticket, p.summary, body, q)
+			if err == nil {
+				return step, nil
+			}
+			if q.Directory, err = b.Directory(ctx); err != nil {
+				return lifecycle.Step{}, err
+			}
+			return lifecycle.SubmitUndelivered(p.ticket, p.summary, body, q, p.undelivered)
+		})
 	}
-	step, err := lifecycle.Submit(p.ticket, p.summary, body, directory, b.decisionTime(empty))
-	if err != nil { // the leader may know better
-		directory = settings // a member's agent is assigned to it at its group first
+	step, err := submit(cmp.Or(p.directory, settings), false)
+	if err != nil { // the leader may have newer data
+		directory := settings // a member's agent is first assigned to it at its group
 		if p.summary.Group == "" || p.summary.Target.Agent != "" && len(p.summary.Excluded) == 0 {
-			if directory, err = b.directoryFor(ctx, p.summary); err != nil {
+			want := partFor(p.summary, readsSource(p.summary))
+			want.fresh = true
+			if directory, _, err = b.read(ctx, want); err != nil {
 				return Head{}, err
 			}
 		}
-		if step, err = b.submitAnyway(ctx, p, body, directory); err != nil {
-			return Head{}, err
+		step, err = submit(directory, true)
+	}
+	if err == nil && step.Gates() && p.directory == nil { // the approver depends on the agents above the source
+		var all *lifecycle.Directory
+		if all, err = b.Directory(ctx); err == nil {
+			step, err = submit(all, true)
 		}
 	}
-	if step.Gates() && p.directory == nil { // who is asked depends on those above its source
-		directory, err := b.Directory(ctx)
-		if err != nil {
-			return Head{}, err
-		}
-		if step, err = b.submitAnyway(ctx, p, body, directory); err != nil {
-			return Head{}, err
-		}
+	if err != nil {
+		return Head{}, err
 	}
 	meter(&step, p.body, p.blob)
 	draft := draftOf(empty, &step)
-	if err == nil {
-		err = checkAnnounced(draft)
-	}
-	if err != nil {
+	if err := checkAnnounced(draft); err != nil {
 		return Head{}, fmt.Errorf("submit %s: %w", p.ticket, err)
 	}
 	next, err := b.storeDraft(ctx, empty, draft, 0)
@@ -93,7 +106,7 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 	case lifecycle.AwaitsWorkspace(head.State):
 		joined, err := b.EnsureWorkspace(ctx, head)
 		if err != nil {
-			b.log.Warn("no place in the workspace yet; a supervisor makes it", "ticket", head.Ticket, "err", err)
+			b.log.Warn("no place in the workspace yet; a supervisor will reserve it", "ticket", head.Ticket, "err", err)
 			return head, nil
 		}
 		return joined, nil
@@ -103,67 +116,45 @@ func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) 
 			err = b.putOffer(ctx, next, p.body, p.blob, said)
 		}
 		if err != nil {
-			b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+			b.log.Warn("offer not queued; a supervisor will queue it", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 		}
 	}
 	return head, nil
 }
 
-// submitAnyway decides the first append of a handoff that was announced, whether there is an
-// agent for it or not.
-func (b *Broker) submitAnyway(ctx context.Context, p pendingChild, body protocol.Submitted, directory *lifecycle.Directory) (lifecycle.Step, error) {
-	now := b.decisionTime(&Head{Ticket: p.ticket})
-	directory, err := b.suiting(ctx, directory, p.body, p.blob)
-	if err != nil {
-		return lifecycle.Step{}, err
-	}
-	if p.undelivered == "" {
-		return lifecycle.SubmitAnyway(p.ticket, p.summary, body, directory, now)
-	}
-	if step, err := lifecycle.Submit(p.ticket, p.summary, body, directory, now); err == nil {
-		return step, nil
-	}
-	above := p.above
-	if above == nil {
-		if above, err = b.Directory(ctx); err != nil {
-			return lifecycle.Step{}, err
-		}
-	}
-	return lifecycle.SubmitUndelivered(p.ticket, p.summary, body, above, p.undelivered, now)
-}
-
-// checkAnnounced refuses a submission that could not be read again: what promised it was
-// read, and its package was not checked.
+// checkAnnounced refuses a submission that could not be read back: the announcing event was checked
+// when it was read, but its package was not.
 func checkAnnounced(d draft) error {
 	state := d.next.State
 	state.Bind(1)
 	return lifecycle.CheckRead(d.next.Ticket, 1, &state)
 }
 
-// exists tells whether the ledger has a handoff.
+// exists reports whether the ledger has a handoff.
 func (b *Broker) exists(ctx context.Context, ticket string) (bool, error) {
-	_, err := b.ledger.Last(ctx, ticket, 0)
+	_, err := b.engine.Last(ctx, ticket, 0)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// storedBody is a package as the ledger has it: inline, or in a blob.
+// storedBody is a package as stored in the ledger: inline, or in a blob.
 type storedBody struct {
 	body   json.RawMessage
 	blob   *protocol.BlobRef
 	digest string
 }
 
-// storeBody stores a body inline or in a blob; so many entries will name it as copies says.
+// storeBody stores a body inline or in a blob, depending on its size and on copies, the number of
+// entries that contain it.
 func (b *Broker) storeBody(ctx context.Context, body json.RawMessage, copies int) (storedBody, error) {
 	s := storedBody{body: body, digest: RefOf(body).Digest}
 	if len(body) <= protocol.InlineBytesMax && len(body)*copies <= 4*protocol.InlineBytesMax {
 		return s, nil
 	}
-	// The blob goes first: an append never names what is not there.
-	blob, err := b.blobs.PutBlob(ctx, body)
+	// The blob is stored first: an append never names a missing blob.
+	blob, err := b.engine.PutBlob(ctx, body)
 	if err != nil {
 		return s, fmt.Errorf("store package: %w", err)
 	}
@@ -171,7 +162,7 @@ func (b *Broker) storeBody(ctx context.Context, body json.RawMessage, copies int
 	return s, nil
 }
 
-// storeOwnBody is storeBody for a package that Handoff itself makes.
+// storeOwnBody is storeBody for a package that Handoff itself generates.
 func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (storedBody, error) {
 	if err := pkg.ValidateOwn(b.now(Head{})); err != nil {
 		return storedBody{}, err
@@ -186,12 +177,12 @@ func (b *Broker) storeOwnBody(ctx context.Context, pkg protocol.Package) (stored
 	return b.storeBody(ctx, body, pkg.GroupSize())
 }
 
-// EnsureChildren submits the missing children of a handoff and returns those that have ended,
-// with their chains, without its knowledge. The members of a group are its children. A child that awaits its
-// source begins, or is dropped, as that went. The ends of children that come back to the handoff
-// are settled, if a worker of it got them, or once it has closed without that. It takes one read for
-// each of those, and for each child that the handoff does not know to be closed. Doing it twice is
-// harmless.
+// EnsureChildren submits the missing children of a handoff and returns those that have ended, with
+// their chains, without its knowledge. The members of a group are its children. A child that awaits
+// its source is started or dropped, depending on how the source ended. The ends of children that
+// return to the handoff are settled if a worker got them, or once the handoff has closed.
+// EnsureChildren takes one read for each of those, and for each child that the handoff does not
+// know to be closed. It is idempotent.
 func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protocol.ChildClosed, err error) {
 	c := head.State.Children
 	if c == nil {
@@ -220,20 +211,20 @@ func (b *Broker) EnsureChildren(ctx context.Context, head Head) (ended []protoco
 	return ended, errors.Join(err, b.submitMissingChildren(ctx, head, missing))
 }
 
-// closedChild is one that has closed, and its ordinal.
+// closedChild is a child that has closed, and its ordinal.
 type closedChild struct {
 	n    int
 	head Head
 }
 
-// readChildren tells which children are not there, and which have closed. One
-// that cannot be read is neither. Those that await their source follow it.
+// readChildren returns which children do not exist, and which have closed. A child that cannot be
+// read is neither. Children that await their source are updated.
 func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
 	there, unmade := make([]Head, len(ordinals)), make([]bool, len(ordinals))
 	err = forEachParallel(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
 		child, err := b.Head(ctx, parent.State.ChildTicket(ordinals[i]), 0)
 		unmade[i] = errors.Is(err, ErrNotFound)
-		if isAbsent(err) { // one that is stuck is there, and open
+		if isAbsent(err) { // a stuck child exists, and is open
 			return nil
 		}
 		if err == nil && lifecycle.DutiesOf(child.State).Source {
@@ -253,46 +244,45 @@ func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) 
 	return missing, closed, err
 }
 
-// EnsureSource begins or drops a handoff that awaits its source, as that went.
-// Doing it twice is harmless.
+// EnsureSource starts or drops a handoff that awaits its source, depending on how the source ended.
+// It is idempotent.
 func (b *Broker) EnsureSource(ctx context.Context, head Head) error {
 	parent, err := b.Head(ctx, head.State.Parent, 0)
-	if Unreadable(err) { // it may have completed: that is not known before it is mended
+	if Unreadable(err) { // it may have completed, which is unknown until it is repaired
 		return nil
 	}
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	_, err = b.followSource(ctx, head, parent.State) // of one that is gone nothing follows
+	_, err = b.followSource(ctx, head, parent.State) // a source that is gone changes nothing
 	return err
 }
 
 func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.State) (Head, error) {
-	read := func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-		d, err := b.directoryFor(ctx, s.Summary)
-		if err != nil {
-			return nil, err
-		}
-		if _, err = lifecycle.Admit(s.Summary, d); err == nil && !d.WantsContract() {
-			return d, nil
-		}
-		return b.Directory(ctx) // who is above its source
+	want := func(s protocol.State) part {
+		want := partFor(s.Summary, readsSource(s.Summary))
+		want.fresh = true
+		return want
 	}
-	head, appended, err := b.update(ctx, child, read, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.FollowSource(h.State, parent, d, now)
+	head, appended, err := b.update(ctx, child, want, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		if _, err := lifecycle.Admit(h.State.Summary, q); err != nil { // another agent may be chosen, or one above its source
+			if q.Directory, err = b.Directory(ctx); err != nil {
+				return lifecycle.Step{}, err
+			}
+		}
+		return lifecycle.FollowSource(h.State, parent, q)
 	})
 	if err != nil || !appended || !lifecycle.DutiesOf(head.State).Offer {
 		return head, err
 	}
 	if err := b.EnsureOffer(ctx, head); err != nil {
-		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+		b.log.Warn("offer not queued; a supervisor will queue it", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
 	return head, nil
 }
 
-// forEachParallel calls fn with 0 to n-1, so many at once. A call that fails for a reason of
-// its own does not hold up the others; an engine that does not answer ends it. The
-// error is the first of those there were.
+// forEachParallel calls fn with 0 to n-1, at most atOnce at a time. A failed call does not stop the
+// others, unless the engine is unreachable. It returns the first error and the number of others.
 func forEachParallel(ctx context.Context, atOnce, n int, fn func(ctx context.Context, i int) error) error {
 	failed := make([]error, n)
 	group, ctx := errgroup.WithContext(ctx)
@@ -323,8 +313,8 @@ func forEachParallel(ctx context.Context, atOnce, n int, fn func(ctx context.Con
 	return first
 }
 
-// submitMissingChildren submits children from the events that recorded them. What is so
-// old that the ledger has let go of the record was there once, and is not begun again.
+// submitMissingChildren submits children from the events that recorded them. A child whose record
+// the ledger has dropped did exist, and is not submitted again.
 func (b *Broker) submitMissingChildren(ctx context.Context, head Head, missing []int) error {
 	want := protocol.Bits("").With(missing...)
 	var failed []error
@@ -339,7 +329,7 @@ func (b *Broker) submitMissingChildren(ctx context.Context, head Head, missing [
 	return errors.Join(append(failed, err)...)
 }
 
-// submitRecordedChild submits a child; parent is as it was when it handed it off.
+// submitRecordedChild submits a child; parent is its parent's state when it was handed off.
 func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State, child protocol.HandedOff) error {
 	if _, err := protocol.ParseTicket(child.Ticket); err != nil {
 		return fmt.Errorf("child %d of %s: %w", child.N, parent.Ticket, err)
@@ -356,7 +346,8 @@ func (b *Broker) submitRecordedChild(ctx context.Context, parent protocol.State,
 	return err
 }
 
-// childOf is a child as the event of its parent records it. parent is as that append left it.
+// childOf returns the child that an event of its parent records. parent is the state after that
+// append.
 func childOf(parent protocol.State, e *protocol.HandedOff, pkg protocol.Package, directory *lifecycle.Directory) pendingChild {
 	return pendingChild{ticket: e.Ticket, summary: lifecycle.ChildOf(parent, e, pkg), body: e.Package, blob: e.Blob,
 		directory: directory, undelivered: e.Undelivered}
@@ -366,7 +357,7 @@ func childOf(parent protocol.State, e *protocol.HandedOff, pkg protocol.Package,
 func (b *Broker) submitMissingMembers(ctx context.Context, head Head, ordinals []int) error {
 	submitted, err := b.readSubmitted(ctx, &head)
 	if errors.Is(err, ErrNotFound) {
-		return nil // so old that the ledger has let go of it, and of members that had closed
+		return nil // the ledger has dropped the package, and the members that had closed
 	}
 	if err != nil {
 		return err
@@ -384,7 +375,7 @@ func (b *Broker) submitMissingMembers(ctx context.Context, head Head, ordinals [
 		return err
 	}
 	if a := head.State.Aggregate; a == nil || pkg.GroupSize() != a.Size {
-		return fmt.Errorf("package of %s: it is of %d members, and the group is of another size", head.Ticket, pkg.GroupSize())
+		return fmt.Errorf("package of %s: it has %d members, and the group has another size", head.Ticket, pkg.GroupSize())
 	}
 	named := pkg.Recipients()
 	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })
@@ -416,18 +407,21 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 		return err
 	}
 	summary := lifecycle.MemberOf(head.State, member, s.digest, excluded)
-	if directory, err = b.suiting(ctx, directory, s.body, s.blob); err != nil {
-		return err
-	}
-	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
-		if directory, err = b.directoryOfMember(ctx, head, pkg.Recipients(), member, summary, directory); err != nil {
+	child := pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}
+	q := lifecycle.Query{Directory: directory}
+	if q.WantsContract() {
+		if q.Contract, err = b.storedContract(ctx, s.body, s.blob); err != nil {
 			return err
 		}
 	}
-	child := pendingChild{ticket: member.Ticket, summary: summary, body: s.body, blob: s.blob, directory: directory}
-	if head.State.N > 0 { // handed off, as a whole, whether its agents are there or not
-		if child.undelivered, err = b.undeliverable(ctx, summary, s, directory); err == nil && child.undelivered != "" {
-			child.above, err = b.directoryAbove(ctx, head, pkg.Recipients(), n, child)
+	if member.Target.Capability != "" || len(summary.Excluded) > 0 {
+		if child.reserved, err = b.reserveAgent(ctx, head, pkg.Recipients(), member, summary, q); err != nil {
+			return err
+		}
+	}
+	if head.State.N > 0 { // handed off as a whole, even if its agents are missing
+		if child.undelivered, err = b.undeliverable(ctx, summary, q); err == nil && child.undelivered != "" {
+			child.reserved, err = b.reserveAbove(ctx, head, pkg.Recipients(), n, child)
 		}
 		if err != nil {
 			return err
@@ -437,32 +431,36 @@ func (b *Broker) submitMember(ctx context.Context, pkg protocol.Package, submitt
 	return err
 }
 
-// undeliverable says why no agent can be given a member that names one; empty is that one can.
-// directory may lag behind an agent that was just registered: the leader is asked, too.
-func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, s storedBody, directory *lifecycle.Directory) (string, error) {
+// undeliverable returns why no agent can get a member that names one; empty if one can. The snapshot
+// may lag behind a new agent, so the leader is read, too.
+func (b *Broker) undeliverable(ctx context.Context, summary protocol.Summary, q lifecycle.Query) (string, error) {
 	if summary.Target.Agent == "" || slices.Contains(summary.Excluded, summary.Target.Agent) {
 		return "", nil
 	}
-	_, why := lifecycle.Admit(summary, directory)
-	if why == nil {
-		return "", nil
-	}
-	directory, err := b.directoryFor(ctx, summary)
-	if err == nil {
-		directory, err = b.suiting(ctx, directory, s.body, s.blob)
-	}
-	if err == nil {
-		_, why = lifecycle.Admit(summary, directory)
-	}
+	why, err := b.refusal(ctx, summary, q)
 	if err != nil || why == nil {
 		return "", err
 	}
 	return protocol.CutText(why.Error(), protocol.FailureBytesMax), nil
 }
 
-// excludedMember are the agents that a member is not offered to: those that refused
-// what its group follows from, and the member that it stands for in a group that was
-// redriven.
+// refusal returns why a handoff to a named agent is not admitted; nil if it is. A refusal by a
+// snapshot that may lag is decided again by the leader.
+func (b *Broker) refusal(ctx context.Context, s protocol.Summary, q lifecycle.Query) (why, err error) {
+	if _, why = lifecycle.Admit(s, q); why == nil || s.Target.Agent == "" {
+		return why, nil
+	}
+	want := partFor(s, readsSource(s))
+	want.fresh = true
+	if q.Directory, _, err = b.read(ctx, want); err != nil {
+		return nil, err
+	}
+	_, why = lifecycle.Admit(s, q)
+	return why, nil
+}
+
+// excludedMember returns the agents that a member is not offered to: those that refused the origin
+// of its group and, in a group that was redriven, those that refused the member that it replaces.
 func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group Head, m protocol.MemberHandoff) ([]string, error) {
 	if s := group.State; s.Origin == "" || s.Again {
 		return lifecycle.Inherit(s, protocol.Summary{}, sameTask(pkg.Task, m.Package.Task)), nil
@@ -472,4 +470,72 @@ func (b *Broker) excludedMember(ctx context.Context, pkg protocol.Package, group
 		return nil, nil
 	}
 	return lifecycle.Refusers(origin.State), err
+}
+
+// HandedOff is a handoff that another one has handed off.
+type HandedOff struct {
+	Ticket string        `json:"ticket"`
+	Key    string        `json:"key,omitempty"` // of its package
+	Type   protocol.Type `json:"type"`
+	Target string        `json:"to"` // in words
+	By     string        `json:"by"` // the agent that had the parent then
+	// Asked: the current attempt has asked for it.
+	Asked   bool             `json:"asked,omitempty"`
+	Phase   protocol.Phase   `json:"phase,omitempty"`
+	Closed  bool             `json:"closed"`
+	Outcome protocol.Outcome `json:"outcome,omitempty"`
+
+	N       int `json:"-"` // its ordinal
+	written string
+}
+
+// HandedOff reads the children of this handoff, of all agents that had it, in the order of their
+// hand-offs.
+func (c *Claim) HandedOff(ctx context.Context) ([]HandedOff, error) {
+	return c.b.handedOff(ctx, c.State())
+}
+
+func (b *Broker) handedOff(ctx context.Context, s protocol.State) ([]HandedOff, error) {
+	var all []HandedOff
+	by := ""
+	err := b.eachChange(ctx, s.Ticket, func(change protocol.Change) error {
+		for _, e := range change.Record.Events {
+			switch e := e.(type) {
+			case *protocol.Accepted:
+				by = e.Agent
+			case *protocol.Taken:
+				by = e.Agent
+			case *protocol.HandedOff:
+				all = append(all, HandedOff{Ticket: e.Ticket, Key: e.Key, Type: e.Type, Target: e.Target, By: by, N: e.N, written: e.Written,
+					Asked: s.Children != nil && s.Children.Asked.Has(e.N)})
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// Children reads the children of a handoff, with their phases. It takes one read for each.
+func (b *Broker) Children(ctx context.Context, s protocol.State) ([]HandedOff, error) {
+	if s.Children == nil || s.Children.Made == "" {
+		return nil, nil
+	}
+	all, err := b.handedOff(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	err = forEachParallel(ctx, readsAtOnce, len(all), func(ctx context.Context, i int) error {
+		head, err := b.Head(ctx, all[i].Ticket, 0)
+		if isAbsent(err) {
+			return nil
+		}
+		all[i].Phase, all[i].Closed, all[i].Outcome = head.State.Phase, head.State.Closed, head.State.Outcome
+		return err
+	})
+	return all, err
+}
+
+// Returns calls ChildReturns for this handoff, as its holder last saw it.
+func (c *Claim) Returns(ctx context.Context) ([]protocol.Return, error) {
+	return c.b.ChildReturns(ctx, c.State())
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
-// Claim is a handoff in a holder's hands. Everything it appends carries the
-// fence: once the ledger has passed the handoff to another holder, each method
-// returns ErrLeaseLost and changes nothing. Safe for concurrent use.
+// Claim is a handoff that a holder has. Each of its appends carries the fence: once the ledger has
+// passed the handoff to another holder, each method returns ErrLeaseLost and changes nothing. It is
+// safe for concurrent use.
 type Claim struct {
 	Ticket  string
 	Agent   string
 	Holder  protocol.Holder
 	Offer   uint64
-	Package json.RawMessage // as the agent gets it
+	Package json.RawMessage // in the form for the agent
 	Answers []protocol.Answer
 	Trail   []protocol.TrailEntry
 
 	b       *Broker
-	limited bool            // its agent has max_concurrency: it counts
+	limited bool            // its agent has max_concurrency, so the claim takes a slot
 	suited  bool            // its agent's profile may change the package
-	given   json.RawMessage // the package as it is stored, where Package may be another
-	// locked holds a token while an append or a beat is under way. Waiting for it
-	// ends with the context, as it would not with a mutex: the engine may be away.
+	given   json.RawMessage // the stored package, if Package may differ from it
+	// locked holds a token during an append or a beat. Unlike a mutex, waiting for it ends with the
+	// context, because the engine may be unreachable.
 	locked chan struct{}
 
-	mu       sync.Mutex // guards what follows; never held across a request
-	delivery Delivery   // nil once the queue is done with it
-	head     *Head      // never changed: the last at which this holder had the handoff, or its own last append
-	fence    uint64     // 0 until accepted; then it never changes
+	mu       sync.Mutex // guards the fields below; never held across a request
+	delivery Delivery   // nil once the delivery is removed or released
+	head     *Head      // immutable: the last at which this holder had the handoff, or its own last append
+	fence    uint64     // 0 until accepted, then constant
 }
 
 func (c *Claim) lock(ctx context.Context) error {
@@ -63,66 +63,27 @@ func (c *Claim) setHead(head *Head) {
 	c.head = head
 }
 
-// State is the handoff as this holder last saw it. It does not block.
+// State returns the handoff as this holder last saw it. It does not block.
 func (c *Claim) State() protocol.State { return c.lastHead().State }
 
-// LastState is State without a copy. It is not to be changed.
+// LastState is State without a copy. The caller must not change it.
 func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
 
-// Fence is the ledger sequence of the acceptance; 0 while only claimed.
+// Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 
-// Attempt is the number of this attempt at this agent, from 1.
+// Attempt returns the number of this attempt at this agent, from 1.
 func (c *Claim) Attempt() int { return c.lastHead().State.Attempt }
 
-// appendReport appends the step that decide returns, as long as this holder has the handoff.
+// appendReport appends the step that decide returns, if this holder still has the handoff.
 func (c *Claim) appendReport(ctx context.Context, decide func(protocol.State, time.Time) (lifecycle.Step, error)) error {
-	return c.appendReportWith(ctx, c.b.noDirectory, func(s protocol.State, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return decide(s, now)
+	return c.appendReportWith(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return decide(s, q.Now)
 	})
 }
 
-// Each of the following reads the part of the directory that a kind of report depends on.
-
-func (b *Broker) noDirectory(context.Context, protocol.State) (*lifecycle.Directory, error) {
-	return nil, nil
-}
-
-// fullDirectory returns all of it. Its first use in a process starts a watch.
-func (b *Broker) fullDirectory(ctx context.Context, _ protocol.State) (*lifecycle.Directory, error) {
-	return b.Directory(ctx)
-}
-
-// freshAgent reads one agent from the leader: a directory with that and the settings of the fleet,
-// for what a person asks for.
-func (b *Broker) freshAgent(agent string) directoryReader {
-	return func(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-		return b.agentFor(ctx, agent, s.Summary, lifecycle.NeedsSource(s.Summary))
-	}
-}
-
-// sourceAgent reads the source of a handoff, which its end depends on: can a return be delivered?
-func (b *Broker) sourceAgent(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	directory, _, err := b.recentAgent(ctx, s.Source)
-	return directory, err
-}
-
-func (b *Broker) sourceIfReturned(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	if !s.ReturnExpected {
-		return nil, nil
-	}
-	return b.sourceAgent(ctx, s)
-}
-
-func (b *Broker) sourceIfCancelled(ctx context.Context, s protocol.State) (*lifecycle.Directory, error) {
-	if !s.CancelReturn {
-		return nil, nil
-	}
-	return b.sourceAgent(ctx, s)
-}
-
 // appendReportWith is appendReport for decisions that depend on the directory.
-func (c *Claim) appendReportWith(ctx context.Context, read directoryReader, decide func(protocol.State, *lifecycle.Directory, time.Time) (lifecycle.Step, error)) error {
+func (c *Claim) appendReportWith(ctx context.Context, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) error {
 	if err := c.lock(ctx); err != nil {
 		return err
 	}
@@ -132,12 +93,8 @@ func (c *Claim) appendReportWith(ctx context.Context, read directoryReader, deci
 			c.releaseSlot(ctx)
 			return err
 		}
-		directory, err := read(ctx, head.State)
-		if err != nil {
-			return err
-		}
-		draft, err := c.b.decideWith(ctx, *head, directory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return decide(h.State, d, now)
+		draft, err := c.b.decideWith(ctx, *head, want(head.State), func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+			return decide(h.State, q)
 		})
 		if err != nil || len(draft.events) == 0 {
 			return err
@@ -152,16 +109,16 @@ func (c *Claim) appendReportWith(ctx context.Context, read directoryReader, deci
 		}
 		newer, err := c.b.headAfterConflict(ctx, *head)
 		if err != nil {
-			return err // the claim keeps the head it had: with none at all it would seem lost
+			return err // the claim keeps its head: without one it would seem lost
 		}
 		head = &newer
 	}
 }
 
-// checkFence refuses a state in which the claim no longer holds the handoff. A claim that was acknowledged from another process
-// has a fence now that this one does not know yet; the holder's id is its proof.
-// A fence once known stays: the same holder may have the handoff again, under
-// another one, and this claim must not take that for its own.
+// checkFence refuses a state in which the claim no longer holds the handoff. If another process
+// acknowledged the claim, its fence is new to this process; the holder's id proves that it is the
+// same claim. A known fence never changes: the same holder may have the handoff again under another
+// fence, which belongs to another claim.
 func (c *Claim) checkFence(s *protocol.State) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,15 +131,15 @@ func (c *Claim) checkFence(s *protocol.State) error {
 
 func meta(c *Claim, now time.Time) protocol.Meta { return protocol.Meta{At: now, By: c.Holder.ID} }
 
-// Acknowledge answers an offer that was only claimed, or takes back an
-// acceptance: refused or conditional, the handoff leaves this holder.
+// Acknowledge answers an offer that was only claimed, or withdraws an acceptance: if refused or
+// conditional, the handoff leaves this holder.
 func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) error {
 	if err := ack.Validate(); err != nil {
 		return err
 	}
 	err := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if ack.Status == protocol.AckAccepted && s.Fence != 0 {
-			return lifecycle.Step{}, nil // accepted already: saying it twice is harmless
+			return lifecycle.Step{}, nil // accepted already: repeating it is harmless
 		}
 		claimant := lifecycle.Claimant{Agent: c.Agent, Holder: c.Holder.ID, LeaseMS: c.Holder.LeaseMS, Offer: c.Offer}
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
@@ -193,7 +150,7 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	return c.finish(ctx)
 }
 
-// Progress reports from within the work.
+// Progress reports progress of the work.
 func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error {
 	if err := progress.Validate(); err != nil {
 		return err
@@ -210,9 +167,9 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	})
 }
 
-// Extend asks for more time for the work: by this much, but never past the clock of
-// those who wait for the handoff (return, deadline). It is granted once in an
-// attempt; a *protocol.Error says why not. State and Beat tell until when.
+// Extend requests more time for the work, limited by the return and deadline clocks of the handoff.
+// It is granted once per attempt; a *protocol.Error has the reason of a refusal. State and Beat
+// return the new limit.
 func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) error {
 	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
@@ -222,22 +179,21 @@ func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) err
 	})
 }
 
-// Complete hands in the result and closes the handoff. What the result's command
-// asks for, and the children given, are handed off with it: they are
-// recorded in the same append, and submitted from there. A result that breaks the
-// package's output schema, or is too large, or a command that cannot be followed,
-// fails the attempt instead, and the error is a *protocol.Error that says so. So does
-// an output schema that submission would have refused, for all attempts.
+// Complete submits the result and closes the handoff. The handoffs that the result's command names,
+// and the children given, are handed off with it: they are recorded in the same append, and
+// submitted from there. The attempt fails, with a *protocol.Error, if the result breaks the
+// package's output schema or is too large, or its command cannot be followed. An output schema that
+// submission would have refused fails all attempts.
 //
-// A result with Malformed set fails the attempt, too (result_malformed), as does a command
-// that cannot be read. What was handed in is kept then, and is read as the handoff's result.
+// A result with Malformed set fails the attempt, too (result_malformed), as does an unreadable
+// command. The output is kept then, and is read as the handoff's result.
 //
-// A result that waits (command.await) closes nothing: what it waits for is handed off, and this
-// handoff is suspended until that has ended (Suspend). What else it says is not kept.
+// A result that waits (command.await) closes nothing: its children are handed off, and this handoff
+// is suspended until they have ended (Suspend). The rest of the result is not kept.
 //
-// A holder that has lost its lease gets ErrLeaseLost, and its result is kept in
-// the history (LateResults), as far as LateResultsMax allows. One that has handed in
-// its result already changes nothing, and that is no error.
+// A holder that has lost its lease gets ErrLeaseLost, and its result is kept in the history
+// (LateResults), as far as LateResultsMax allows. Repeating a Complete changes nothing, and is no
+// error.
 func (c *Claim) Complete(ctx context.Context, result protocol.Result, children ...Child) error {
 	if result.Malformed != "" {
 		return c.completeMalformed(ctx, result)
@@ -250,13 +206,13 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 		err = c.shareResult(ctx, result.Variables)
 	}
 	if err == nil {
-		err = c.appendReportWith(ctx, c.b.sourceIfReturned, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+		err = c.appendReportWith(ctx, wantSourceIfReturned, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 			if err := c.checkAccepted(s); err != nil {
 				return lifecycle.Step{}, err
 			}
 			event := completed
-			event.Meta = meta(c, now)
-			step, err := lifecycle.Complete(s, d, event, nextOf(handOffs), now)
+			event.Meta = meta(c, q.Now)
+			step, err := lifecycle.Complete(s, q, event, nextOf(handOffs))
 			asRecorded(handOffs, step)
 			return step, err
 		})
@@ -267,16 +223,17 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 	if err != nil {
 		return c.failRefused(ctx, result, err)
 	}
-	// With its children submitted the closed handoff needs no supervisor: most chains cost none.
+	// Once its children are submitted, the closed handoff needs no supervisor: most chains need none.
 	if head := c.lastHead(); c.submitChildren(ctx, handOffs) && onlyChildren(&head.State, handOffs) {
-		c.b.timers.Settled(head.Ticket, head.Seq)
+		c.b.engine.Settled(head.Ticket, head.Seq)
 	}
 	c.followSource(ctx)
 	return c.finish(ctx)
 }
 
-// resultAfterLoss says what a lost lease means for a result: that it was handed in already,
-// by an append whose answer did not get here perhaps, or that it comes too late.
+// resultAfterLoss handles a result whose lease is lost. It returns nil if the result is already in
+// the ledger, by an append whose answer was lost. Otherwise the result is late, and is kept in the
+// history.
 func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked, lost error) error {
 	handedIn, err := c.reported(ctx, func(e protocol.Event) uint64 {
 		switch e := e.(type) {
@@ -293,7 +250,7 @@ func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked,
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w; whether it was by its own result was not read: %w", lost, err)
+		return fmt.Errorf("%w; could not read whether its own result ended it: %w", lost, err)
 	case handedIn:
 		return nil
 	case c.parkResult(ctx, late):
@@ -302,8 +259,8 @@ func (c *Claim) resultAfterLoss(ctx context.Context, late protocol.ResultParked,
 	return lost
 }
 
-// reported tells whether the history has a report of this claim already: an event of which fenceOf
-// returns the claim's fence, by an append whose answer did not get here.
+// reported reports whether the history has a report of this claim: an event for which fenceOf
+// returns the claim's fence. The answer to its append may have been lost.
 func (c *Claim) reported(ctx context.Context, fenceOf func(protocol.Event) uint64) (there bool, err error) {
 	c.mu.Lock()
 	fence := c.fence
@@ -317,9 +274,9 @@ func (c *Claim) reported(ctx context.Context, fenceOf func(protocol.Event) uint6
 	return there && err == nil, err
 }
 
-// completion checks a result and stores what is too large for an append: the
-// event that holds it, and what goes with it. A *protocol.Error is a result that
-// cannot be handed in.
+// completion checks a result, and stores it as a blob if it is too large for an append. It returns
+// the event that contains the result, and the children. A *protocol.Error is a result that cannot
+// be accepted.
 func (c *Claim) completion(ctx context.Context, result protocol.Result, children []Child) (protocol.Completed, []handedOff, error) {
 	var completed protocol.Completed
 	body, refusal := c.checkResult(&result)
@@ -339,8 +296,7 @@ func (c *Claim) completion(ctx context.Context, result protocol.Result, children
 	return completed, handOffs, err
 }
 
-// storeResult puts a result where it belongs. One that goes into an append is
-// redacted with that.
+// storeResult stores a result inline or as a blob. An inline result is redacted with its append.
 func (b *Broker) storeResult(ctx context.Context, ticket string, body json.RawMessage) (json.RawMessage, *protocol.BlobRef, error) {
 	if len(body) <= protocol.InlineBytesMax {
 		return body, nil, nil
@@ -353,14 +309,14 @@ func (b *Broker) storeResult(ctx context.Context, ticket string, body json.RawMe
 	if err != nil {
 		return nil, nil, fmt.Errorf("redact result of %s: %w", ticket, err)
 	}
-	blob, err := b.blobs.PutBlob(ctx, redacted)
+	blob, err := b.engine.PutBlob(ctx, redacted)
 	if err != nil {
 		return nil, nil, fmt.Errorf("store result of %s: %w", ticket, err)
 	}
 	return nil, &blob, nil
 }
 
-// checkResult makes the result complete and checks it against the package.
+// checkResult normalizes the result and checks it against the package.
 func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol.Error) {
 	refused := func(err error, code protocol.Code) *protocol.Error {
 		var e *protocol.Error
@@ -392,10 +348,10 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 	return body, nil
 }
 
-// Failure is how an attempt ended without a result.
+// Failure is an attempt's end without a result.
 type Failure = lifecycle.Failure
 
-// Fail ends the attempt. Whether there is another is the core's decision.
+// Fail ends the attempt. The core decides whether another attempt follows.
 func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	err := f.Validate()
 	if err == nil {
@@ -416,16 +372,16 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	return c.finish(ctx)
 }
 
-// Release puts the handoff back into its queue and charges no attempt. It is offered to the
-// same agent again at once. partial is what there is of a result: it is kept in the history
-// (LateResults), also where the lease is lost; nil is nothing.
+// Release returns the handoff to its queue and charges no attempt. It is offered to the same agent
+// at once. A partial result, unless nil, is kept in the history (LateResults), even if the lease is
+// lost.
 func (c *Claim) Release(ctx context.Context, reason string, partial *protocol.Result) error {
 	late, err := c.partialResult(ctx, partial)
 	if err != nil {
 		return err
 	}
-	err = c.appendReportWith(ctx, c.b.sourceIfCancelled, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Release(s, d, c.Holder.ID, cutReason(reason), late, now)
+	err = c.appendReportWith(ctx, wantSourceIfCancelled, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Release(s, q, c.Holder.ID, cutReason(reason), late)
 	})
 	if errors.Is(err, ErrLeaseLost) && late != nil {
 		err = c.resultAfterLoss(ctx, *late, err)
@@ -436,13 +392,13 @@ func (c *Claim) Release(ctx context.Context, reason string, partial *protocol.Re
 	return c.finish(ctx)
 }
 
-// partialResult stores what there is of a result as one that comes late; nil is nothing.
+// partialResult stores a partial result as a late one; nil is none.
 func (c *Claim) partialResult(ctx context.Context, partial *protocol.Result) (*protocol.ResultParked, error) {
 	if partial == nil {
 		return nil, nil
 	}
 	result := *partial
-	result.Status, result.Usage = protocol.Partial, nil // what it used is reported by itself
+	result.Status, result.Usage = protocol.Partial, nil // its usage is reported separately
 	inline, blob, err := c.storePartial(ctx, &result)
 	if err != nil {
 		return nil, err
@@ -451,7 +407,7 @@ func (c *Claim) partialResult(ctx context.Context, partial *protocol.Result) (*p
 	return &late, nil
 }
 
-// storePartial stores what there is of a result. No schema is asked: it is not what was asked for.
+// storePartial stores a partial result. It is not checked against the output schema.
 func (c *Claim) storePartial(ctx context.Context, partial *protocol.Result) (json.RawMessage, *protocol.BlobRef, error) {
 	partial.Normalize()
 	if err := partial.Validate(); err != nil {
@@ -475,7 +431,8 @@ func (c *Claim) checkAccepted(s protocol.State) error {
 	return nil
 }
 
-// offerInHand is the offer whose delivery this claim has; 0 where the queue is done with it.
+// offerInHand returns the offer whose delivery this claim has; 0 if the delivery is removed or
+// released.
 func (c *Claim) offerInHand() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -485,17 +442,17 @@ func (c *Claim) offerInHand() uint64 {
 	return c.Offer
 }
 
-// finish ends the claim, after the append that says so.
+// finish ends the claim, after the append that ended it.
 func (c *Claim) finish(ctx context.Context) error {
-	if s := &c.lastHead().State; s.Joined && !s.Closed { // of a closed one a supervisor ends the place
+	if s := &c.lastHead().State; s.Joined && !s.Closed { // for a closed handoff a supervisor ends the membership
 		c.b.releaseFences(ctx, s.Workspace, c.Ticket, s.Fence)
 	}
 	c.releaseSlot(ctx)
 	return c.removeOffer()
 }
 
-// removeOffer takes the offer out of the queue, always after the append. Should
-// that fail the queue delivers a ghost, which the next claim drops.
+// removeOffer removes the offer from the queue, always after the append. If that fails, the queue
+// delivers a stale offer, which the next claim drops.
 func (c *Claim) removeOffer() error {
 	c.mu.Lock()
 	delivery := c.delivery
@@ -505,7 +462,134 @@ func (c *Claim) removeOffer() error {
 		return nil
 	}
 	if err := delivery.Remove(); err != nil {
-		c.b.log.Warn("offer not removed from the queue; it will be dropped when it comes again", "ticket", c.Ticket, "err", err)
+		c.b.log.Warn("offer not removed from the queue; it is dropped when it is redelivered", "ticket", c.Ticket, "err", err)
 	}
 	return nil
+}
+
+// pollRecordMax is the longest time between two records of the polling of an agent that polls
+// continuously. It bounds the error of the displayed "last polled".
+const pollRecordMax = 10 * time.Second
+
+// pollRecordInterval returns the time between two records: at most a tenth of the patience, so that
+// it never lapses between two polls that are close enough.
+func pollRecordInterval(patience time.Duration) time.Duration { return min(patience/10, pollRecordMax) }
+
+// Beat registers a holder, or prolongs its presence by its lease. The beat of a holder that polls
+// also records the time of its agent's last contact.
+func (b *Broker) Beat(ctx context.Context, h protocol.Holder) error {
+	if h.Polling {
+		h.PolledAt = b.clock().UTC().Truncate(time.Millisecond)
+	}
+	return b.engine.Beat(ctx, h)
+}
+
+// RecordPoll makes an agent present for its patience from now on, because it has asked for work. It
+// reads one entry, and writes it only if it is older than pollRecordInterval. A person is always
+// present.
+func (b *Broker) RecordPoll(ctx context.Context, agent protocol.Profile) error {
+	if agent.ID == protocol.Human {
+		return nil
+	}
+	patience := agent.PollPatience()
+	note := protocol.Holder{ID: protocol.PollerID(agent.ID), Agent: agent.ID, LeaseMS: patience.Milliseconds(), Polling: true}
+	last, err := b.engine.Holder(ctx, note.ID)
+	switch age := b.clock().Sub(last.PolledAt); {
+	case errors.Is(err, ErrNotFound):
+	case err != nil:
+		return err
+	case last.LeaseMS == note.LeaseMS && age >= 0 && age < pollRecordInterval(patience):
+		return nil
+	}
+	return b.Beat(ctx, note)
+}
+
+// EndPolling ends the presence of a claim that has ended. Its agent stays present for its patience.
+func (b *Broker) EndPolling(ctx context.Context, h protocol.Holder) error {
+	profile, _, err := b.recentProfile(ctx, h.Agent, profileFresh)
+	if err == nil && profile != nil {
+		err = b.RecordPoll(ctx, *profile)
+	}
+	return errors.Join(err, b.engine.RemoveHolder(ctx, h.ID))
+}
+
+// Limits of the time for which an engine retries a failed request (jetstream.Config.Timeout).
+const (
+	// TimeoutDefault is longer than the election after a leader was killed, which
+	// takes 4 to 9 s.
+	TimeoutDefault = 12 * time.Second
+	TimeoutMin     = time.Second
+	TimeoutMax     = 10 * time.Minute
+)
+
+// CheckTimeout refuses a timeout outside its limits; 0 is the default.
+func CheckTimeout(field string, d time.Duration) error {
+	if d != 0 && (d < TimeoutMin || d > TimeoutMax) {
+		return protocol.Errorf(protocol.CodeInvalid, field, "is %v, must be between %v and %v", d, TimeoutMin, TimeoutMax)
+	}
+	return nil
+}
+
+// SilenceError reports that the engine did not answer repeated requests for a time. It wraps
+// ErrUnreachable.
+type SilenceError struct {
+	After time.Duration // how long it was retried
+	Last  error         // the error of the last try
+}
+
+func (e *SilenceError) Error() string {
+	return fmt.Sprintf("%v: no answer in %v: %v", ErrUnreachable, e.After, e.Last)
+}
+
+func (e *SilenceError) Unwrap() []error { return []error{ErrUnreachable, e.Last} }
+
+// Signal is the answer to a beat of a holder.
+type Signal struct {
+	CancelRequested bool `json:"cancel_requested"`
+	Return          bool `json:"return,omitempty"` // the handoff shall go back to its source instead
+	Reminded        bool `json:"reminded"`         // most of the time until the limit has passed
+	// Limit is when the first timeout takes the handoff from its holder, and LimitClock is the clock of
+	// that timeout: work, return or deadline; before the acceptance also acknowledge or queue.
+	Limit      time.Time      `json:"limit,omitzero"`
+	LimitClock protocol.Clock `json:"limit_clock,omitempty"`
+	Deadline   time.Time      `json:"deadline,omitzero"`
+	// Budget is the rest of the budgets, set once most (80 %) of one is used up.
+	Budget *protocol.BudgetLeft `json:"budget,omitempty"`
+}
+
+// Beat extends the delivery of the offer and reads the head from the leader. It returns
+// ErrLeaseLost if another holder has the handoff. The holder's presence has its own beat
+// (Engine.Beat), one for all its claims.
+func (c *Claim) Beat(ctx context.Context) (Signal, error) {
+	if err := c.lock(ctx); err != nil {
+		return Signal{}, err
+	}
+	defer c.unlock()
+	c.mu.Lock()
+	delivery := c.delivery
+	c.mu.Unlock()
+	if delivery != nil {
+		if err := delivery.Extend(); err != nil {
+			return Signal{}, err
+		}
+	}
+	head, err := c.b.Head(ctx, c.Ticket, c.lastHead().Seq)
+	if err != nil {
+		return Signal{}, err
+	}
+	if err := c.checkFence(&head.State); err != nil {
+		c.releaseSlot(ctx)
+		return Signal{}, err
+	}
+	c.setHead(&head)
+	if c.limited { // the holder may have seemed gone meanwhile, or its entry may be lost
+		if err := c.ensureSlot(ctx); err != nil {
+			return Signal{}, err
+		}
+	}
+	s := &head.State
+	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}
+	signal.Limit, signal.LimitClock = lifecycle.Limit(*s)
+	signal.Budget = lifecycle.BudgetLeft(*s)
+	return signal, nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
@@ -13,17 +12,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
-// What an agent expects of a package is checked before the package is submitted or handed off, by the
-// agent that would get it. What depends on the agent alone is put in when the agent gets the package:
-// the schema of its results, and the bound of its conversation. The ledger has the package as its
-// source gave it, with the digest of that, whichever agent gets it next.
+// An agent's contract is checked before a package is submitted or handed off to that agent. The
+// parts that depend on the agent alone are added when the agent gets the package: the schema of its
+// results, and the bound of its conversation. The ledger stores the package as its source gave it,
+// with its digest, independent of the agent that gets it next.
 
-// withContract is a directory that knows which agents a package does not suit.
-func withContract(d *lifecycle.Directory, body json.RawMessage, c *protocol.Context) *lifecycle.Directory {
-	if !d.WantsContract() {
-		return d
-	}
-	return d.WithContract(func(agent *protocol.Profile) *protocol.Error {
+// contractOf returns the check of a package against the contracts of agents.
+func contractOf(body json.RawMessage, c *protocol.Context) lifecycle.Contract {
+	return func(agent *protocol.Profile) *protocol.Error {
 		if mode := c.Transfer(); mode != "" && !agent.Contract.Accepts(mode) {
 			words := make([]string, len(agent.Contract.Modes))
 			for i, accepted := range agent.Contract.Modes {
@@ -45,63 +41,50 @@ func withContract(d *lifecycle.Directory, body json.RawMessage, c *protocol.Cont
 			refused = protocol.Errorf(protocol.CodeContract, "context", "%v", err)
 		}
 		return refused
-	})
+	}
 }
 
-// suiting is withContract for a package as the ledger has it. One that it has let go of breaks nothing.
-func (b *Broker) suiting(ctx context.Context, d *lifecycle.Directory, body json.RawMessage, blob *protocol.BlobRef) (*lifecycle.Directory, error) {
-	if !d.WantsContract() {
-		return d, nil
-	}
+// storedContract is contractOf for a stored package. A package that the ledger has dropped breaks
+// nothing.
+func (b *Broker) storedContract(ctx context.Context, body json.RawMessage, blob *protocol.BlobRef) (lifecycle.Contract, error) {
 	body, err := b.packageBody(ctx, body, blob)
 	if errors.Is(err, ErrNotFound) {
-		return d, nil
+		return nil, nil
 	}
 	if err != nil {
-		return d, err
+		return nil, err
 	}
 	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return d, err
-	}
-	return withContract(d, body, &pkg.Context), nil
+	return contractOf(body, &pkg.Context), err
 }
 
-// knowingPackage has decide choose no agent whose contract the package of a handoff breaks. The package
-// is read only where decide would choose an agent that has a contract.
-func (b *Broker) knowingPackage(ctx context.Context, decide Decider) Decider {
-	return func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		asked := false
-		step, err := decide(h, d.WithContract(func(*protocol.Profile) *protocol.Error {
-			asked = true
-			return nil
-		}), now)
-		if !asked {
-			return step, err
-		}
-		submitted, err := b.readSubmitted(ctx, &h)
-		if errors.Is(err, ErrNotFound) {
-			return decide(h, d, now)
-		}
-		if err == nil {
-			d, err = b.suiting(ctx, d, submitted.Package, submitted.Blob)
-		}
-		if err != nil {
-			return lifecycle.Step{}, err
-		}
-		return decide(h, d, now)
+// knowingPackage calls decide, and once more with the contract that read returns if decide would
+// choose an agent that has a contract: only then is the package read.
+func knowingPackage(q lifecycle.Query, read func() (lifecycle.Contract, error), decide func(lifecycle.Query) (lifecycle.Step, error)) (lifecycle.Step, error) {
+	asked, given := false, q
+	given.Contract = func(*protocol.Profile) *protocol.Error {
+		asked = true
+		return nil
 	}
+	step, err := decide(given)
+	if !asked {
+		return step, err
+	}
+	if q.Contract, err = read(); err != nil {
+		return lifecycle.Step{}, err
+	}
+	return decide(q)
 }
 
-// suits tells whether a package may be changed for an agent.
+// suits reports whether a package may be changed for an agent.
 func suits(agent *protocol.Profile) bool {
 	return agent.MaxContextTokens > 0 || agent.HasResultSchema()
 }
 
-// suited is a package as an agent gets it: with the schema of its results where the package has none,
-// and within its max_context_tokens. A package that cannot be read is left as it is.
+// suited returns a package in the form for an agent: with the schema of its results if the package
+// has none, and cut to its max_context_tokens. An unreadable package is returned unchanged.
 func suited(body json.RawMessage, agent *protocol.Profile) json.RawMessage {
-	needs := agent.MaxContextTokens > 0 && len(body) > agent.MaxContextTokens // a token has a byte or more
+	needs := agent.MaxContextTokens > 0 && len(body) > agent.MaxContextTokens // a token has at least one byte
 	if agent.HasResultSchema() && !needs {
 		own, err := record.PackageOutputSchema(body)
 		needs = err == nil && own == nil
@@ -127,14 +110,14 @@ func suited(body json.RawMessage, agent *protocol.Profile) json.RawMessage {
 	return next
 }
 
-// suit gives a claim that was made from its lease the package as its agent gets it. A process that
-// watches the directory reads nothing for that, and others only where the lease says that there is
-// something to change.
+// suit applies the agent's contract to the package of a resumed claim. A process that watches the
+// directory needs no read for it; others read the profile only if the lease records that it may
+// change the package.
 func (c *Claim) suit(ctx context.Context, said bool) error {
 	if !said && !c.b.watching.Load() {
 		return nil
 	}
-	agent, err := c.b.profileOf(ctx, c.Agent)
+	agent, err := c.b.ownProfile(ctx, c.Agent)
 	if err == nil {
 		c.suitTo(&agent)
 	}
@@ -147,7 +130,7 @@ func (c *Claim) suitTo(agent *protocol.Profile) {
 	}
 }
 
-// packageAsGiven is the package as the ledger has it.
+// packageAsGiven returns the package as stored in the ledger.
 func (c *Claim) packageAsGiven() json.RawMessage {
 	if c.given != nil {
 		return c.given
@@ -155,17 +138,15 @@ func (c *Claim) packageAsGiven() json.RawMessage {
 	return c.Package
 }
 
-// adaptMode changes the mode of a conversation that goes on with a result, where its package named
-// none and the contract of the agent that gets it does not have the usual one.
+// adaptMode changes the mode of a conversation that is passed on with a result, if its package
+// names no mode and the contract of the next agent does not accept the default one.
 func (c *Claim) adaptMode(ctx context.Context, own, pkg *protocol.Package) error {
 	if own.Context.HistoryTransfer.Mode != "" || len(pkg.Context.ConversationHistory) == 0 || pkg.Target.Agent == "" {
 		return nil
 	}
-	d, _, err := c.b.recentAgent(ctx, pkg.Target.Agent) // which its submission reads next
-	if err != nil {
-		return err
+	agent, _, err := c.b.recentProfile(ctx, pkg.Target.Agent, profileFresh) // the submission reads it next
+	if err == nil && agent != nil {
+		pkg.AdaptMode(agent.Contract)
 	}
-	agent, _ := d.Agent(pkg.Target.Agent)
-	pkg.AdaptMode(agent.Contract)
-	return nil
+	return err
 }

@@ -11,40 +11,38 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Child is a handoff that a holder hands off. What it hands off from within its work is found by the key
-// of the package, or by the package itself: a second attempt that asks for the same goes on with
-// what the first one handed off. N is the ordinal of one that goes with the result; one that is
-// negative has it found by its key as well.
+// Child is a handoff that a holder hands off. A child handed off during the work is found by the
+// key of its package, or by the package itself: a second attempt that asks for the same package
+// adopts the child of the first one. N is the ordinal of a child handed off with the result; if
+// negative, that child is found by its key as well.
 type Child struct {
 	N       int
 	Package protocol.Package
-	// Nth is which one it is of equal packages without a key that this attempt hands off from within
-	// its work, from 1, so that a call that is repeated finds it; 0 is the next one.
+	// Nth numbers equal packages without a key that this attempt hands off during its work, from 1, so
+	// that a repeated call finds its child; 0 is the next one.
 	Nth int
-	// AtOnce begins a sequential one at once, and not when this handoff completes. Waits records that
-	// the program waits for it in its slot.
+	// AtOnce starts a sequential child at once, rather than when this handoff completes. Waits records
+	// that the program waits for it in its slot.
 	AtOnce, Waits bool
 
-	onChain bool // the chain goes on with it
+	onChain bool // the chain continues as this child
 }
 
-// keyed is a child by its key: its ordinal, and the short form of its key.
+// keyed is a child with its ordinal and the short form of its key.
 type keyed struct {
 	Child
 	key  protocol.ChildKey
 	cell string
 }
 
-// HandOff hands off work from within the work: the child is recorded under this holder's fence, then
-// submitted. It returns the child's ticket. A package with a key stands for one child of this handoff;
-// without one, an attempt that asks so often for an equal package gets as many, and those that an
-// earlier attempt handed off first. Source and parent of pkg are filled in, and what it takes
-// over from this handoff (Package.Inherit). A *protocol.Error says what is wrong
-// with the package.
+// HandOff hands off work during the work: the child is recorded under this holder's fence, then
+// submitted. It returns the child's ticket. A package with a key names one child of this handoff;
+// without a key, an attempt that asks several times for equal packages gets as many children, those
+// of an earlier attempt first. HandOff sets Source and Parent of pkg, and the fields that it
+// inherits from this handoff (Package.Inherit). A *protocol.Error has the fault of the package.
 //
-// A sequential one begins when this handoff completes: until then it awaits its
-// source, and it is dropped where this attempt ends in another way. The next attempt hands off
-// another one then.
+// A sequential child starts when this handoff completes: until then it awaits its source, and it is
+// dropped if this attempt ends otherwise. The next attempt then hands off another child.
 func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err error) {
 	key, err := protocol.ChildKeyOf(child.Package)
 	if err != nil {
@@ -82,8 +80,8 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 		case err != nil:
 			return "", c.recordBar(ctx, next.next, err)
 		case !taken:
-			// Only this one: to look after all of them at each would be quadratic. And
-			// recorded is handed off, whichever process submits it.
+			// Only this child: checking all of them at each would be quadratic. Once recorded it is handed off;
+			// any process may submit it.
 			c.submitChildren(ctx, all)
 			return next.next.Ticket, nil
 		}
@@ -95,7 +93,7 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 	}
 }
 
-// adopt goes on with a child that was handed off before, by an earlier attempt perhaps.
+// adopt continues with a child that was handed off before, perhaps by an earlier attempt.
 func (c *Claim) adopt(ctx context.Context, n int, key protocol.ChildKey) (ticket string, err error) {
 	if err := c.checkSameKey(ctx, n, key); err != nil {
 		return "", err
@@ -135,8 +133,8 @@ func (c *Claim) checkSameKey(ctx context.Context, n int, key protocol.ChildKey) 
 	return nil
 }
 
-// CheckChild says what HandOff and Complete would say of a child's package.
-// Nothing is written.
+// CheckChild returns the error that HandOff or Complete would return for a child's package. It
+// writes nothing.
 func (c *Claim) CheckChild(ctx context.Context, child Child) error {
 	made, err := c.byKey([]Child{child})
 	if err != nil {
@@ -146,15 +144,15 @@ func (c *Claim) CheckChild(ctx context.Context, child Child) error {
 	if err != nil {
 		return err
 	}
-	_, directory, err := c.b.decideFirstAppend(ctx, in)
+	_, q, err := c.b.decideFirstAppend(ctx, in)
 	if head := c.lastHead(); err == nil && head.State.Fence != 0 {
-		_, err = lifecycle.HandOff(head.State, newNext(in, made[0], directory), c.b.decisionTime(head))
+		_, err = lifecycle.HandOff(head.State, newNext(in, made[0], q.Directory), c.b.decisionTime(head))
 	}
 	return err
 }
 
-// byKey finds those children whose ordinal is negative by their keys. Each of them is a new one: they go
-// with the result, and the others of this handoff do not.
+// byKey assigns ordinals to those children whose ordinal is negative, by their keys. Each is a new
+// child: they belong to the result, unlike the other children of this handoff.
 func (c *Claim) byKey(children []Child) (all []keyed, err error) {
 	s, cells := c.State(), []string(nil)
 	free := 0
@@ -177,7 +175,7 @@ func (c *Claim) byKey(children []Child) (all []keyed, err error) {
 	return all, nil
 }
 
-// preparedChild makes a child's package ready to be submitted.
+// preparedChild prepares a child's package for submission.
 func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error) {
 	if child.N < 0 || child.N >= protocol.ChildrenMax {
 		return Prepared{}, protocol.Errorf(protocol.CodeTooLarge, "children", "a handoff hands off at most %d others, with the ordinals 0 to %d; this is %d", protocol.ChildrenMax, protocol.ChildrenMax-1, child.N)
@@ -195,7 +193,7 @@ func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error
 			return Prepared{}, err
 		}
 	}
-	if pkg.Workspace == "" && head.State.Workspace == "" && pkg.Context.WorkflowID != "" { // it joins as a submission does
+	if pkg.Workspace == "" && head.State.Workspace == "" && pkg.Context.WorkflowID != "" { // it joins like a submission
 		open, err := c.b.workspaceOpen(ctx, pkg.Context.WorkflowID)
 		if err != nil {
 			return Prepared{}, err
@@ -206,7 +204,7 @@ func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error
 	}
 	in, err := c.b.Prepare(ctx, pkg)
 	if child.onChain && pkg.Context.Previous != nil && errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge, Field: "package"}) {
-		pkg.Context.Previous = nil // it must not be the reason that finished work is refused
+		pkg.Context.Previous = nil // it must not make finished work be refused
 		in, err = c.b.Prepare(ctx, pkg)
 	}
 	if err != nil {
@@ -242,11 +240,11 @@ func (c *Claim) recordBar(ctx context.Context, next lifecycle.Next, err error) e
 	return err
 }
 
-// excludedAgents are the agents that a child is not offered to, because they refused this
-// handoff. The tasks are compared as they are stored.
+// excludedAgents returns the agents that a child is not offered to, because they refused this
+// handoff, or have escalated it. The tasks are compared in their stored form.
 func (c *Claim) excludedAgents(in Prepared) ([]string, error) {
 	parent := c.State()
-	if len(lifecycle.Refusers(parent)) == 0 {
+	if !lifecycle.Inherits(parent, in.summary) {
 		return nil, nil
 	}
 	of, err := protocol.DecodePackage(c.Package)
@@ -260,42 +258,41 @@ func (c *Claim) excludedAgents(in Prepared) ([]string, error) {
 	return lifecycle.Inherit(parent, in.summary, sameTask(of.Task, child.Task)), nil
 }
 
-// sameTask tells whether two packages ask for the same.
+// sameTask reports whether two packages have the same task.
 func sameTask(a, b protocol.Task) bool {
 	return a.Type == b.Type && a.Description == b.Description && slices.Equal(a.Requirements, b.Requirements)
 }
 
-// handedOff is the event that records a child, and what its submission needs
-// beside that.
+// handedOff is the event that records a child, and the further data that its submission needs.
 type handedOff struct {
 	next      lifecycle.Next
 	pkg       protocol.Package
 	when      handingOff
-	directory *lifecycle.Directory // in which it was checked
+	directory *lifecycle.Directory // the directory of its check
 }
 
 // handingOff is when a child is handed off.
 type handingOff int
 
 const (
-	atOnce     handingOff = iota // from within the work
+	atOnce     handingOff = iota // during the work
 	awaited                      // by a result that waits for it
 	withResult                   // by the result that closes this handoff
 )
 
-// prepareChild checks a child's package and makes the event that records it. One that a result
-// hands off and that no agent can be given is recorded, too, as undelivered, since the work for
-// it is done.
+// prepareChild checks a child's package and returns the event that records it. If a result hands
+// off a child that no agent can get, the child is recorded as undelivered, since the work for the
+// result is done.
 func (c *Claim) prepareChild(ctx context.Context, child keyed, when handingOff) (handedOff, error) {
 	in, err := c.preparedChild(ctx, child)
 	if err != nil {
 		return handedOff{}, err
 	}
-	if when != atOnce { // promised with the result: it waits for a breaker, and is not refused
+	if when != atOnce { // announced with the result: it waits for a breaker, and is not refused
 		in.summary.OnOpen = protocol.OnOpenWait
 	}
-	_, directory, err := c.b.decideFirstAppend(ctx, in)
-	undelivered := ""
+	_, q, err := c.b.decideFirstAppend(ctx, in)
+	directory, undelivered := q.Directory, ""
 	var refused, barred *protocol.Error
 	switch {
 	case err == nil:
@@ -317,21 +314,18 @@ func (c *Claim) prepareChild(ctx context.Context, child keyed, when handingOff) 
 		}
 	}
 	if when != atOnce {
-		source, _, err := c.b.recentSource(ctx, in.summary) // it was just read
-		if err != nil {
-			return handedOff{}, err
-		}
-		next.FailBarred = source != nil && source.OnBarred == protocol.BarredFail
+		source, _ := q.Agent(in.summary.Source)
+		next.FailBarred = readsSource(in.summary) && source.RestrictsHandoffs() && source.OnBarred == protocol.BarredFail
 	}
 	next.Refused, next.Fence, next.After, next.Undelivered = barred, c.Fence(), when != withResult && !child.AtOnce && in.Package.Type == protocol.Sequential, undelivered
 	next.Digest, next.Package, next.Blob, next.Trace = packed.digest, packed.body, packed.blob, childSpan(ctx, c.State(), in.summary.Trace)
 	return handedOff{next: next, pkg: in.Package, when: when, directory: directory}, nil
 }
 
-// newNext is a child as the core decides about it.
+// newNext returns a child in the form that the core decides about.
 func newNext(in Prepared, child keyed, directory *lifecycle.Directory) lifecycle.Next {
 	asks := lifecycle.AskedLimits(in.summary, directory)
-	if child.onChain { // what it says of limits is what the package before it said
+	if child.onChain { // its limits repeat those of the previous package
 		asks = nil
 	}
 	return lifecycle.Next{Asks: asks, Members: in.Package.GroupSize(), HandedOff: protocol.HandedOff{
@@ -339,14 +333,14 @@ func newNext(in Prepared, child keyed, directory *lifecycle.Directory) lifecycle
 		Key: child.key.Given, Cell: child.cell, Written: child.key.Written, Excluded: in.summary.Excluded, Hash: in.context}}
 }
 
-// withoutParties is an error without the agents that it is between.
+// withoutParties returns the text of an error without its source and target.
 func withoutParties(e protocol.Error) string {
 	e.Source, e.Target = "", ""
 	return e.Error()
 }
 
-// childrenWithResult are the children that go with a result: those given, and those that
-// its command asks for.
+// childrenWithResult returns the children handed off with a result: those given, and those that its
+// command names.
 func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, children []Child) ([]handedOff, error) {
 	taken := protocol.Bits("")
 	if made := c.lastHead().State.Children; made != nil {
@@ -372,7 +366,7 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 	var all []handedOff
 	for _, child := range append(given, followed...) {
 		if taken.Has(child.N) {
-			return nil, protocol.Errorf(protocol.CodeConflict, "children", "two have the ordinal %d", child.N)
+			return nil, protocol.Errorf(protocol.CodeConflict, "children", "two children have the ordinal %d", child.N)
 		}
 		made, err := c.prepareChild(ctx, child, withResult)
 		if err != nil {
@@ -384,9 +378,9 @@ func (c *Claim) childrenWithResult(ctx context.Context, result protocol.Result, 
 	return all, boundHandOffs(ctx, c.b, all)
 }
 
-// childrenOfCommand makes the children that a result's command asks for, or a rule of the
-// package, with ordinals that no other has.
-func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, beside []keyed) ([]keyed, error) {
+// childrenOfCommand prepares the children that a result's command or a rule of the package names,
+// with unused ordinals.
+func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, taken protocol.Bits, others []keyed) ([]keyed, error) {
 	if rules := result.Command == nil && protocol.MayHaveRules(c.Package); !rules && (result.Command == nil || len(result.Command.Goto) == 0) {
 		return nil, nil
 	}
@@ -394,7 +388,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 	if err != nil {
 		return nil, err
 	}
-	if len(result.Body) > protocol.PreviousBodyBytesMax { // the digest of it is that of what can be read
+	if len(result.Body) > protocol.PreviousBodyBytesMax { // the digest must be that of the redacted body, which readers see
 		if result.Body, err = c.b.storedResultBody(ctx, result); err != nil {
 			return nil, err
 		}
@@ -404,7 +398,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 	if err != nil {
 		return nil, err
 	}
-	for _, child := range beside {
+	for _, child := range others {
 		taken = taken.With(child.N)
 	}
 	var all []keyed
@@ -422,7 +416,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 	return all, nil
 }
 
-// ownPackage is the package of this handoff, with the variables of the answers.
+// ownPackage returns the package of this handoff, with the variables of the answers.
 func (c *Claim) ownPackage() (protocol.Package, error) {
 	pkg, err := protocol.DecodePackage(c.packageAsGiven())
 	if err != nil {
@@ -432,11 +426,11 @@ func (c *Claim) ownPackage() (protocol.Package, error) {
 	return pkg, nil
 }
 
-// HandedOffAtOnceMax is how many handoffs one result hands off; a group counts as one.
+// HandedOffAtOnceMax is the most handoffs that one result may hand off; a group counts as one.
 const HandedOffAtOnceMax = 64
 
-// boundHandOffs keeps an append under what the engine takes in a message:
-// packages that together are too large go into blobs.
+// boundHandOffs keeps an append below the engine's limit for a message: packages that together are
+// too large go into blobs.
 func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 	room := protocol.InlineBytesMax
 	for i := range all {
@@ -448,7 +442,7 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 			room -= len(event.Package)
 			continue
 		}
-		blob, err := b.blobs.PutBlob(ctx, event.Package)
+		blob, err := b.engine.PutBlob(ctx, event.Package)
 		if err != nil {
 			return fmt.Errorf("store package: %w", err)
 		}
@@ -457,8 +451,8 @@ func boundHandOffs(ctx context.Context, b *Broker, all []handedOff) error {
 	return nil
 }
 
-// submitChildren submits what an append has just recorded, and tells whether all of it was. A
-// supervisor does what fails.
+// submitChildren submits the children that an append has just recorded, and reports whether all
+// were submitted. A supervisor submits the others.
 func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool) {
 	whole = true
 	made := c.lastHead().State.Children
@@ -467,23 +461,23 @@ func (c *Claim) submitChildren(ctx context.Context, all []handedOff) (whole bool
 			continue
 		}
 		parent := c.State()
-		parent.Closed = child.when == withResult // as the append that recorded it left it
+		parent.Closed = child.when == withResult // the state after the append that recorded it
 		_, err := c.b.submitChild(ctx, childOf(parent, &child.next.HandedOff, child.pkg, child.directory))
 		if err != nil {
 			whole = false
-			c.b.log.Warn("child not submitted; a supervisor will", "ticket", c.Ticket, "child", child.next.Ticket, "err", err)
+			c.b.log.Warn("child not submitted; a supervisor will submit it", "ticket", c.Ticket, "child", child.next.Ticket, "err", err)
 		}
 	}
 	return whole
 }
 
-// onlyChildren tells whether a closed handoff has no other open children than these.
+// onlyChildren reports whether a closed handoff has no other open children than these.
 func onlyChildren(s *protocol.State, these []handedOff) bool {
 	return s.Closed && s.Children != nil && len(s.Children.Made.Without(s.Children.Closed).Numbers()) == len(these)
 }
 
-// followSource begins what awaited this handoff, which has completed. Should that
-// fail, a supervisor does it.
+// followSource starts the children that awaited this handoff, which has completed. If that fails, a
+// supervisor does it.
 func (c *Claim) followSource(ctx context.Context) {
 	s := c.State()
 	if !s.Closed || s.Children == nil {
@@ -495,14 +489,14 @@ func (c *Claim) followSource(ctx context.Context) {
 			_, err = c.b.followSource(ctx, child, s)
 		}
 		if err != nil {
-			c.b.log.Warn("what follows does not begin yet; a supervisor will see to it", "ticket", c.Ticket, "child", n+1, "err", err)
+			c.b.log.Warn("child not started; a supervisor will start it", "ticket", c.Ticket, "child", n+1, "err", err)
 		}
 	}
 }
 
-// Suspend releases the handoff until children that it handed off have closed. Then it is
-// offered to this agent again, as the same attempt. Suspend reports false, and changes
-// nothing, where the children are known to have closed already.
+// Suspend releases the handoff until its children have closed. It is then offered to this agent
+// again, as the same attempt. Suspend reports false, and changes nothing, if the children are known
+// to have closed already.
 func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
 	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
@@ -518,14 +512,14 @@ func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, e
 	return true, c.finish(ctx)
 }
 
-// Escalate passes the handoff up the chain of authority. The rationale is
-// required; the assessment is what was found out so far.
+// Escalate passes the handoff up the chain of authority. The rationale is required; the assessment
+// is the findings so far.
 func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) error {
-	err := c.appendReportWith(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReportWith(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		if err := c.checkAccepted(s); err != nil {
 			return lifecycle.Step{}, err
 		}
-		return lifecycle.Escalate(s, d, c.Holder.ID, cutReason(rationale), cutReason(assessment), now)
+		return lifecycle.Escalate(s, q, c.Holder.ID, cutReason(rationale), cutReason(assessment))
 	})
 	if err != nil {
 		return err
@@ -533,16 +527,16 @@ func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) erro
 	return c.finish(ctx)
 }
 
-// Answer is what an authority says to a handoff that was escalated to it: the
-// handoff goes back to the agent that escalated it, with the answer.
+// Answer is an authority's answer to a handoff that was escalated to it: the handoff returns to the
+// agent that escalated it, with the answer.
 func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	answer.By = c.Agent
 	if err := answer.Validate(); err != nil {
 		return err
 	}
-	err := c.appendReportWith(ctx, c.b.fullDirectory, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		answer.Question = s.EscalationQuestion // the fence is of this one
-		return lifecycle.Answer(s, d, answer, now)
+	err := c.appendReportWith(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		answer.Question = s.EscalationQuestion // the fence is that of this question
+		return lifecycle.Answer(s, q, answer)
 	})
 	if err != nil {
 		return err
@@ -550,8 +544,8 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	return c.finish(ctx)
 }
 
-// RollBack returns the handoff to its source: a rollback. partial is what there
-// is of a result; nil is nothing. Where the lease is lost it is kept in the history (LateResults).
+// RollBack returns the handoff to its source: a rollback. partial is a partial result, or nil. If
+// the lease is lost, it is kept in the history (LateResults).
 func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.Result) error {
 	body := protocol.RolledBack{Reason: cutReason(reason)}
 	if partial != nil {
@@ -563,10 +557,10 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 			return err
 		}
 	}
-	err := c.appendReportWith(ctx, c.b.sourceAgent, func(s protocol.State, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReportWith(ctx, wantSource, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		event := body
 		event.By = c.Holder.ID
-		return lifecycle.RollBackHeld(s, d, event, now)
+		return lifecycle.RollBackHeld(s, q, event)
 	})
 	if errors.Is(err, ErrLeaseLost) && partial != nil { // its end was forced meanwhile
 		err = c.resultAfterLoss(ctx, parked(*partial, body.Result, body.Blob), err)

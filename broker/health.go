@@ -4,108 +4,86 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"maps"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// The health of an agent is one entry in the holders' bucket. Supervisors alone write it, by
-// compare-and-set: the ends of attempts that writers announce, and the places of probes. A change
-// that is lost leaves a breaker closed that would be open.
+// The health of an agent is one entry in the holders' bucket. Only supervisors write it, by
+// compare-and-set: the ends of attempts that writers announce, and the places of probes. A lost
+// change may leave a breaker closed that should be open.
 
-// HealthTTL is how long the entry of an agent's health lives after a write at now: an hour, and for
-// as long as its breaker is open before that. It is in whole seconds.
+// HealthTTL returns how long the entry of an agent's health lives after a write at now: an hour,
+// plus the time that its breaker stays open. It is in whole seconds.
 func HealthTTL(h protocol.Health, now time.Time) time.Duration {
 	return protocol.HealthTTL + max(0, h.OpenUntil.Sub(now)).Round(time.Second)
 }
 
-// healthFresh is how long the health that was read serves the submissions of this process.
+// healthFresh is how long this process uses an agent's health after reading it.
 const healthFresh = profileFresh
 
-// healthCache remembers the health of agents that this process has read or written.
-type healthCache struct {
-	used atomic.Bool // as a rule no agent has a breaker, and nothing is remembered
-	mu   sync.Mutex
-	of   map[string]knownHealth
-}
-
-type knownHealth struct {
-	lifecycle.AgentHealth
-	at time.Time
-}
-
-func (c *healthCache) remember(agent string, h lifecycle.AgentHealth, at time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of == nil || len(c.of) >= profilesMax {
-		c.of = map[string]knownHealth{}
-	}
-	c.of[agent] = knownHealth{h, at}
-	c.used.Store(true)
-}
-
-func (c *healthCache) lookup(agent string, now time.Time) (lifecycle.AgentHealth, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, ok := c.of[agent]
-	age := now.Sub(known.at)
-	return known.AgentHealth, ok && age >= 0 && age < healthFresh
-}
-
-// over lays what this process knows better over a snapshot, and forgets what the snapshot knows.
-func (c *healthCache) over(d *lifecycle.Directory) *lifecycle.Directory {
-	if !c.used.Load() { // as a rule
-		return d
-	}
+// newerHealth adds newer cached entries to those of a snapshot, and drops those that the snapshot
+// has. It reports whether it added one. Usually no agent has a breaker, and the cache is empty.
+func (b *Broker) newerHealth(seen map[string]lifecycle.AgentHealth) (all map[string]lifecycle.AgentHealth, newer bool) {
+	c := &b.healths
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for agent, known := range c.of {
-		if seen, there := d.Health[agent]; known.Rev > seen.Rev && (there || !known.IsZero()) {
-			d = d.WithHealth(agent, known.AgentHealth)
+		if entry, there := seen[agent]; known.value.Rev > entry.Rev && (there || !known.value.IsZero()) {
+			if !newer {
+				all, newer = maps.Clone(seen), true
+			}
+			if all == nil {
+				all = map[string]lifecycle.AgentHealth{}
+			}
+			all[agent] = known.value
 		} else if there {
 			delete(c.of, agent)
 		}
 	}
-	c.used.Store(len(c.of) > 0)
-	return d
+	return all, newer
 }
 
-// Health reads the health of an agent from the leader, and its revision.
-func (b *Broker) Health(ctx context.Context, agent string) (protocol.Health, uint64, error) {
+// health reads the health of an agent from the leader, and its revision.
+func (b *Broker) health(ctx context.Context, agent string) (protocol.Health, uint64, error) {
 	now := b.clock()
-	h, rev, err := b.health.Health(ctx, agent)
+	h, rev, err := b.engine.Health(ctx, agent)
 	if err == nil {
-		b.healths.remember(agent, lifecycle.AgentHealth{Health: h, Rev: rev}, now)
+		b.healths.remember(agent, lifecycle.AgentHealth{Health: h, Rev: rev}, now, 0)
 	}
 	return h, rev, err
 }
 
-// withHealth is a part of the directory with the health of one agent, where that has a breaker. fresh
-// asks the leader; else what was read a moment ago will do. A process that may not read it submits as
-// if the agent were healthy.
-func (b *Broker) withHealth(ctx context.Context, d *lifecycle.Directory, agent string, fresh bool) (*lifecycle.Directory, error) {
-	if agent == "" || d.BreakerPolicy(agent).Threshold == 0 { // as a rule
-		return d, nil
+// addHealth adds the health of an agent to a part of the directory, if the agent has a breaker. fresh
+// reads it from the leader; otherwise the cache is used. A process without the permission to read it
+// submits as if the agent were healthy.
+func (b *Broker) addHealth(ctx context.Context, d *lifecycle.Directory, agent string, fresh bool) error {
+	if agent == "" || d.BreakerPolicy(agent).Threshold == 0 { // the usual case
+		return nil
 	}
-	if known, ok := b.healths.lookup(agent, b.clock()); ok && !fresh {
-		return d.WithHealth(agent, known), nil
+	known, ok, _ := b.healths.lookup(agent, b.clock(), healthFresh)
+	if !ok || fresh {
+		h, rev, err := b.health(ctx, agent)
+		if errors.Is(err, ErrNotAllowed) {
+			b.log.Debug("health of an agent not readable; its breaker counts as closed", "agent", agent, "err", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		known = lifecycle.AgentHealth{Health: h, Rev: rev}
 	}
-	h, rev, err := b.Health(ctx, agent)
-	switch {
-	case errors.Is(err, ErrNotAllowed):
-		b.log.Debug("health of an agent not readable; its breaker is taken to be closed", "agent", agent, "err", err)
-		return d, nil
-	case err != nil:
-		return nil, err
+	if d.Health == nil {
+		d.Health = map[string]lifecycle.AgentHealth{}
 	}
-	return d.WithHealth(agent, lifecycle.AgentHealth{Health: h, Rev: rev}), nil
+	d.Health[agent] = known
+	return nil
 }
 
-// changeHealth changes the health of an agent, again where another change came first. change returns
-// whether there is anything to write.
+// changeHealth changes the health of an agent, and retries if another change came first. change
+// returns whether there is a change to write.
 func (b *Broker) changeHealth(ctx context.Context, agent string, change func(h protocol.Health, policy protocol.BreakerPolicy, now time.Time) (protocol.Health, bool)) error {
 	d, err := b.Directory(ctx)
 	if err != nil {
@@ -113,7 +91,7 @@ func (b *Broker) changeHealth(ctx context.Context, agent string, change func(h p
 	}
 	policy := d.BreakerPolicy(agent)
 	for {
-		h, rev, err := b.Health(ctx, agent)
+		h, rev, err := b.health(ctx, agent)
 		if err != nil {
 			return err
 		}
@@ -121,10 +99,10 @@ func (b *Broker) changeHealth(ctx context.Context, agent string, change func(h p
 		if !changed {
 			return nil
 		}
-		rev, err = b.health.PutHealth(ctx, agent, next, rev)
+		rev, err = b.engine.PutHealth(ctx, agent, next, rev)
 		if err == nil {
 			next.Agent = agent
-			b.healths.remember(agent, lifecycle.AgentHealth{Health: next, Rev: rev}, b.clock())
+			b.healths.remember(agent, lifecycle.AgentHealth{Health: next, Rev: rev}, b.clock(), 0)
 			return nil
 		}
 		if !errors.Is(err, ErrConflict) {
@@ -133,9 +111,9 @@ func (b *Broker) changeHealth(ctx context.Context, agent string, change func(h p
 	}
 }
 
-// CountAttempts takes the ends of attempts into the health of their agent, and tells whether its
-// breaker opened. Where the agent has no breaker, or where successes are all there is to say of a
-// healthy one, it asks the engine nothing. A second call with the same failure changes nothing.
+// CountAttempts adds the ends of attempts to the health of their agent, and reports whether its
+// breaker opened. If the agent has no breaker, or is healthy and all attempts succeeded, it makes
+// no request. Repeating the same failure changes nothing.
 func (b *Broker) CountAttempts(ctx context.Context, agent string, ended []lifecycle.Attempt) (opened bool, err error) {
 	d, err := b.Directory(ctx)
 	if err != nil || d.BreakerPolicy(agent).Threshold == 0 {
@@ -159,21 +137,21 @@ func (b *Broker) CountAttempts(ctx context.Context, agent string, ended []lifecy
 	return opened && err == nil, err
 }
 
-// ResetBreaker forgets what is known of an agent's health: its breaker is closed.
+// ResetBreaker clears an agent's health: its breaker is closed.
 func (b *Broker) ResetBreaker(ctx context.Context, agent string) error {
 	return b.changeHealth(ctx, agent, func(h protocol.Health, _ protocol.BreakerPolicy, _ time.Time) (protocol.Health, bool) {
 		return protocol.Health{}, !h.IsZero()
 	})
 }
 
-// errProbeTaken: the offer was to be a probe, and there is no place for it.
+// errProbeTaken: the offer would be a probe, and no place for a probe is free.
 var errProbeTaken = errors.New("the breaker lets no probe through")
 
-// takeProbe keeps a place among the probes for the offer of a draft, where that is one; errProbeTaken.
-// A crash between this and the append costs protocol.ProbeReservation.
+// takeProbe reserves a probe's place if the offer of a draft is a probe; errProbeTaken. A crash
+// between this and the append costs protocol.ProbeReservation.
 func (b *Broker) takeProbe(ctx context.Context, d draft) error {
 	s := &d.next.State
-	if s.Breaker != protocol.BreakerProbe || !offersProbe(d.events) { // as a rule
+	if s.Breaker != protocol.BreakerProbe || !offersProbe(d.events) { // the usual case
 		return nil
 	}
 	agent, taken := s.Agent, false
@@ -193,9 +171,9 @@ func (b *Broker) takeProbe(ctx context.Context, d draft) error {
 	return nil
 }
 
-// stillProbing reads which handoffs whose places have expired are tried all the same.
+// stillProbing returns the handoffs whose places have expired but whose probes are still running.
 func (b *Broker) stillProbing(ctx context.Context, agent string) (map[string]bool, error) {
-	h, _, err := b.Health(ctx, agent)
+	h, _, err := b.health(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +191,7 @@ func (b *Broker) stillProbing(ctx context.Context, agent string) (map[string]boo
 	return probing, nil
 }
 
-// offersProbe tells whether events make an offer that is a probe.
+// offersProbe reports whether events make an offer that is a probe.
 func offersProbe(events []protocol.Event) bool {
 	for _, e := range events {
 		if offered, ok := e.(*protocol.Offered); ok && offered.Breaker == protocol.BreakerProbe {

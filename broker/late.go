@@ -1,15 +1,18 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
-	"time"
+	"fmt"
+	"slices"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// parked is what is kept of a late result whose body lies inline or in a blob.
+// parked returns the record of a late result whose body is inline or in a blob.
 func parked(result protocol.Result, inline json.RawMessage, blob *protocol.BlobRef) protocol.ResultParked {
 	result.Normalize()
 	return protocol.ResultParked{Status: result.Status, Result: inline, Blob: blob, Usage: result.Usage,
@@ -17,7 +20,7 @@ func parked(result protocol.Result, inline json.RawMessage, blob *protocol.BlobR
 		Malformed: protocol.CutText(result.Malformed, protocol.FailureBytesMax)}
 }
 
-// parkResult keeps the result of a holder that has lost its lease, and tells whether it did.
+// parkResult keeps the result of a holder that has lost its lease, and reports whether it did.
 func (c *Claim) parkResult(ctx context.Context, late protocol.ResultParked) bool {
 	c.mu.Lock()
 	late.Holder, late.Fence, late.Attempt = c.Holder.ID, c.fence, c.head.State.Attempt
@@ -41,24 +44,31 @@ func (b *Broker) parkResult(ctx context.Context, ticket, agent string, late prot
 	if err != nil {
 		return false, err
 	}
-	_, kept, err = b.updateWithoutDirectory(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Park(h.State, late, now), nil
+	_, kept, err = b.update(ctx, head, wantNothing, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Park(h.State, late, q.Now), nil
 	})
 	return kept, err
 }
 
-// ParkLate keeps a result that is handed in under a lease which is lost. It
-// reports false, and keeps nothing, where the lease never had the handoff, still
-// has it, or let go of it itself (a result handed in twice is no late one), where its result
-// was kept before, and where it waits, and is no end.
-func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Result) (kept bool, err error) {
+// Late classifies a result that was submitted under a lost lease.
+type Late int
+
+const (
+	LateDropped  Late = iota // the lease never had the handoff, still has it, or released it otherwise
+	LateKept                 // now or before
+	LateRepeated             // the handoff left the lease with this result: it is not late
+)
+
+// ParkLate keeps a result that is submitted under a lost lease. A result that waits ends nothing,
+// and is not kept.
+func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Result) (Late, error) {
 	token, err := ParseLease(lease)
 	if err != nil {
-		return false, err
+		return LateDropped, err
 	}
 	result.Normalize()
-	if err := result.Validate(); err != nil || result.Awaits() {
-		return false, err
+	if err := result.Validate(); err != nil {
+		return LateDropped, err
 	}
 	encode := func(r *protocol.Result) (json.RawMessage, error) { return protocol.EncodeResult(*r) }
 	if result.Malformed != "" {
@@ -66,69 +76,98 @@ func (b *Broker) ParkLate(ctx context.Context, lease string, result protocol.Res
 	}
 	body, err := encode(&result)
 	if err != nil {
-		return false, err
+		return LateDropped, err
 	}
 	if len(body) > protocol.ResultBytesMax {
-		return false, protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(body), protocol.ResultBytesMax))
+		return LateDropped, protocol.Errorf(protocol.CodeTooLarge, "result", "%s", protocol.OverSize(len(body), protocol.ResultBytesMax))
 	}
-	fence, attempt, err := b.lostFence(ctx, token)
-	if err != nil || fence == 0 {
-		return false, err
+	fence, attempt, released, err := b.lostFence(ctx, token)
+	switch {
+	case err != nil:
+		return LateDropped, err
+	case released != nil:
+		return b.isRepeated(ctx, released, result, body)
+	case fence == 0, result.Awaits():
+		return LateDropped, nil
 	}
 	inline, blob, err := b.storeResult(ctx, token.Ticket, body)
 	if err != nil {
-		return false, err
+		return LateDropped, err
 	}
 	late := parked(result, inline, blob)
 	late.Holder, late.Fence, late.Attempt = token.Holder, fence, attempt
-	return b.parkResult(ctx, token.Ticket, token.Agent, late)
+	kept, err := b.parkResult(ctx, token.Ticket, token.Agent, late)
+	if err != nil || kept {
+		return LateKept, err
+	}
+	head, err := b.Head(ctx, token.Ticket, 0)
+	if err != nil || !slices.Contains(head.State.LateFences, fence) {
+		return LateDropped, err
+	}
+	return LateKept, nil
 }
 
-// lostFence is the last fence that the holder of a lease had and that was taken
-// from it; 0 is none.
-func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64, attempt int, err error) {
+// isRepeated compares a result, and its body, with the event that released a handoff.
+func (b *Broker) isRepeated(ctx context.Context, released protocol.Event, result protocol.Result, body json.RawMessage) (Late, error) {
+	if result.Awaits() { // it is not kept: there was nothing to wait for, or it waits
+		switch released.(type) {
+		case *protocol.Suspended, *protocol.Completed:
+			return LateRepeated, nil
+		}
+		return LateDropped, nil
+	}
+	inline, blob := protocol.BodyOf(released)
+	if inline == nil {
+		return LateDropped, nil
+	}
+	redactor, err := b.redaction()
+	if err != nil {
+		return LateDropped, err
+	}
+	redacted, err := redactor.Result(ctx, body)
+	if err != nil {
+		return LateDropped, err
+	}
+	same := bytes.Equal(*inline, redacted)
+	if blob != nil {
+		same = blob.Digest == fmt.Sprintf("sha256:%x", sha256.Sum256(redacted))
+	}
+	if same {
+		return LateRepeated, nil
+	}
+	return LateDropped, nil
+}
+
+// lostFence returns the last fence that the holder of a lease had and that was taken from it; 0 is
+// none. released is the event with which the holder itself released the handoff.
+func (b *Broker) lostFence(ctx context.Context, token LeaseToken) (fence uint64, attempt int, released protocol.Event, err error) {
 	err = b.eachChange(ctx, token.Ticket, func(c protocol.Change) error {
 		for _, e := range c.Record.Events {
 			switch e := e.(type) {
 			case *protocol.Accepted:
-				if e.Holder == token.Holder && e.Agent == token.Agent {
-					fence, attempt = c.Seq, e.Attempt
+				if token.issuedFor(e) {
+					fence, attempt, released = c.Seq, e.Attempt, nil
 				}
 			case *protocol.Taken:
-				if e.Holder == token.Holder && e.Agent == token.Agent {
-					fence, attempt = c.Seq, 1
+				if token.issuedFor(e) {
+					fence, attempt, released = c.Seq, 1, nil
 				}
 			default:
 				if fence != 0 && releasingHolder(e) == token.Holder {
-					fence = 0
+					fence, released = 0, e
 				}
 			}
 		}
 		return nil
 	})
-	return fence, attempt, err
+	return fence, attempt, released, err
 }
 
-// releasingHolder is the holder that let go of its handoff with an event; empty if it is
-// no such event.
+// releasingHolder returns the author of an event that ends an attempt; empty for other events. A
+// holder that makes such an event has released its handoff.
 func releasingHolder(e protocol.Event) string {
-	switch e := e.(type) {
-	case *protocol.Completed:
-		return e.By
-	case *protocol.Failed:
-		return e.By
-	case *protocol.Rejected:
-		return e.Holder
-	case *protocol.Conditioned:
-		return e.Holder
-	case *protocol.Released:
-		return e.Holder
-	case *protocol.Suspended:
-		return e.By
-	case *protocol.Escalated:
-		return e.By
-	case *protocol.RolledBack:
-		return e.By
+	if protocol.OutlineOf(e).Ends == "" {
+		return ""
 	}
-	return ""
+	return e.Author()
 }

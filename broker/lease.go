@@ -14,10 +14,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// LeaseToken is what a LEASE on the command line holds. The holder's id is
-// random and made for this claim alone, or for one worker: who knows it is the
-// holder, and the ledger says whether it still is, and for how long a beat prolongs
-// it. A client that can read the ledger can make a lease, as it could append to it.
+// LeaseToken is the content of a LEASE on the command line. The holder's id is random and made for
+// this claim alone, or for one worker: it proves the holder. The ledger records whether the lease
+// is still valid, and for how long a beat prolongs it. A client that can read the ledger can forge
+// a lease; it could append as well.
 type LeaseToken struct {
 	Ticket string `json:"t"`
 	Agent  string `json:"a"`
@@ -25,21 +25,32 @@ type LeaseToken struct {
 	Holder string `json:"h"`
 	Slot   bool   `json:"s,omitempty"` // it counts against its agent's max_concurrency
 	Suited bool   `json:"f,omitempty"` // its agent's profile may change its package
-	Worker bool   `json:"w,omitempty"` // its holder is a worker, which is present by itself
+	Worker bool   `json:"w,omitempty"` // its holder is a worker, which beats by itself
+	Remote bool   `json:"g,omitempty"` // it was claimed through a gateway, and is used there
 }
 
-// Lease writes the claim as a token from which Resume makes it again, in any process.
+// Lease encodes the claim as a token from which Resume restores it, in any process.
 func (c *Claim) Lease() string {
 	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Suited: c.suited}.String()
 }
 
-// WorkerLease is the Lease that a worker gives to the program that it runs: what is reported by it
-// leaves the worker's presence alone.
+// WorkerLease is the Lease that a worker gives to the program that it runs: reports under it do not
+// affect the worker's presence.
 func (c *Claim) WorkerLease() string {
 	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Suited: c.suited, Worker: true}.String()
 }
 
-// String is the lease as it is given out.
+// RemoteLease marks a lease as one to use at a gateway.
+func RemoteLease(lease string) string {
+	token, err := ParseLease(lease)
+	if err != nil {
+		return lease
+	}
+	token.Remote = true
+	return token.String()
+}
+
+// String encodes the lease.
 func (t LeaseToken) String() string {
 	raw, _ := json.Marshal(t) // cannot fail
 	return "lease_" + base64.RawURLEncoding.EncodeToString(raw)
@@ -47,11 +58,11 @@ func (t LeaseToken) String() string {
 
 const leasePrefix = len("lease_")
 
-// ParseLease reads a lease, which may be lost, or never have been given out. A
-// *protocol.Error with CodeLeaseInvalid says that it is none.
+// ParseLease decodes a lease, which may be lost or forged. An invalid one is a *protocol.Error with
+// CodeLeaseInvalid.
 func ParseLease(lease string) (LeaseToken, error) {
 	var token LeaseToken
-	bad := protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "not a lease; a lease is what a claim returns")
+	bad := protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "is not a lease; give the one that claim printed")
 	if len(lease) <= leasePrefix || lease[:leasePrefix] != "lease_" || len(lease) > 1024 {
 		return token, bad
 	}
@@ -67,20 +78,19 @@ func ParseLease(lease string) (LeaseToken, error) {
 	return token, nil
 }
 
-// LeaseTicket is the ticket of the handoff that a lease was given out for. The
-// lease may be lost by now.
+// LeaseTicket returns the ticket of the handoff that a lease was issued for. The lease may be lost.
 func LeaseTicket(lease string) (string, error) {
 	token, err := ParseLease(lease)
 	return token.Ticket, err
 }
 
-// Resume makes a claim from its lease; one that has ended is ErrLeaseLost, and
-// changes nothing.
+// Resume restores a claim from its lease. For an ended claim it returns ErrLeaseLost and changes
+// nothing.
 //
-// A lease that was never given out is a *protocol.Error with CodeLeaseInvalid. It is
-// the same error whether there is such a handoff or not: a made-up lease tells its
-// maker nothing about tickets. ErrLeaseLost is for a lease that names the agent, the
-// offer and the holder of a claim in the handoff's history, as only its holder can.
+// A lease that was never issued is a *protocol.Error with CodeLeaseInvalid. The error does not
+// depend on whether the handoff exists: a forged lease reveals nothing about tickets. ErrLeaseLost
+// is for a lease that names the agent, the offer and the holder of a claim in the handoff's
+// history, which only its holder can know.
 func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	token, err := ParseLease(lease)
 	if err != nil {
@@ -112,16 +122,16 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	return nil, leaseLostError(&head.State, token.Ticket, token.Holder)
 }
 
-// clockError is an ErrLeaseLost with its own words: the lease held, and a clock ran out.
+// clockError is an ErrLeaseLost with its own text: the lease was valid, and a clock ran out.
 type clockError struct{ words string }
 
 func (e *clockError) Error() string { return e.words }
 func (e *clockError) Unwrap() error { return ErrLeaseLost }
 
-// timeoutReason is the reason of a state that a clock has moved.
+// timeoutReason returns the reason of a state that a clock has changed.
 func timeoutReason(c protocol.Clock) string { return string(c) + "_timeout" }
 
-// leaseLostError is the error of a holder whose claim has ended.
+// leaseLostError returns the error for a holder whose claim has ended.
 func leaseLostError(s *protocol.State, ticket, holder string) error {
 	clock := protocol.Clock("")
 	switch {
@@ -140,8 +150,8 @@ func leaseLostError(s *protocol.State, ticket, holder string) error {
 var clockErrors = map[protocol.Clock]error{protocol.ClockWork: ErrWorkTimeout,
 	protocol.ClockProgress: ErrProgressTimeout, protocol.ClockDeadline: ErrDeadlinePassed}
 
-// LostTo is the ErrLeaseLost of a holder from which a clock took its claim.
-// Without a clock, or for one that takes none, it is ErrLeaseLost itself.
+// LostTo returns the ErrLeaseLost for a holder whose claim a clock has ended. Without a clock, or
+// for one that ends no claim, it is ErrLeaseLost itself.
 func LostTo(clock protocol.Clock) error {
 	if err := clockErrors[clock]; err != nil {
 		return err
@@ -149,8 +159,7 @@ func LostTo(clock protocol.Clock) error {
 	return ErrLeaseLost
 }
 
-// ClockOf is the clock that took a claim from its holder, as the error says.
-// It is empty where it was none.
+// ClockOf returns the clock that ended a claim, from its error. It is empty if no clock did.
 func ClockOf(err error) protocol.Clock {
 	for clock, its := range clockErrors {
 		if errors.Is(err, its) {
@@ -163,9 +172,9 @@ func ClockOf(err error) protocol.Clock {
 // errRead ends the reading of a history early.
 var errRead = errors.New("read as far as needed")
 
-// wasIssued tells whether a lease was ever given out. It reads the history from the
-// lease's offer on, while that offer is the current one. That is one question, with
-// one answer, for a handoff that does not exist and for one that never had this offer.
+// wasIssued reports whether a lease was ever issued. It reads the history from the lease's offer
+// on, while that offer is the current one. That is one request, with one answer, for a handoff that
+// does not exist and for one that never had this offer.
 func (b *Broker) wasIssued(ctx context.Context, lease LeaseToken) (given bool, err error) {
 	first := true
 	err = b.eachChangeAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
@@ -184,7 +193,7 @@ func (b *Broker) wasIssued(ctx context.Context, lease LeaseToken) (given bool, e
 	return given, err
 }
 
-// issuedFor tells whether the lease was given out for this event.
+// issuedFor reports whether the lease was issued for this event.
 func (t LeaseToken) issuedFor(e protocol.Event) bool {
 	switch e := e.(type) {
 	case *protocol.Claimed:
@@ -197,16 +206,16 @@ func (t LeaseToken) issuedFor(e protocol.Event) bool {
 	return false
 }
 
-// Ending is how a holder let go of its handoff by itself: with a report.
+// Ending is how a holder itself released its handoff: with a report.
 type Ending struct {
-	Event protocol.Event // nil: it has the handoff still, never had it, or it was taken from it
+	Event protocol.Event // nil: it still has the handoff, never had it, or lost it
 	Fence uint64         // under which it had it; 0 if it had only claimed it
-	// Barred are the hand-offs that were refused with its result, which stands without them.
+	// Barred are the hand-offs that were refused with its result, which is valid without them.
 	Barred []*protocol.Barred
 }
 
-// EndingOf reads how the holder of a lease let go of its handoff. It is for a caller that
-// repeats a report, which may have been stored the first time. It changes nothing.
+// EndingOf returns how the holder of a lease released its handoff. It is for a caller that repeats
+// a report, which may have been stored the first time. It changes nothing.
 func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error) {
 	var ending Ending
 	holds := false
@@ -227,7 +236,7 @@ func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error)
 				if holds && e.FellBack {
 					ending.Barred = append(ending.Barred, e)
 				}
-			case *protocol.Answered: // by an authority, from its hands
+			case *protocol.Answered: // by an authority that held it
 				if holds && e.By == lease.Agent {
 					ending.Event = e
 				}

@@ -69,8 +69,8 @@ func TestMadeUpLeaseTellsNothing(t *testing.T) {
 		}
 		ending, endingErr := b.EndingOf(ctx, token)
 		kept, keptErr := b.ParkLate(ctx, token.String(), protocol.Result{Body: []byte("1")})
-		if ending.Event != nil || ending.Fence != 0 || endingErr != nil || kept || keptErr != nil {
-			t.Errorf("%+v: %+v, %v; kept %t, %v", token, ending, endingErr, kept, keptErr)
+		if ending.Event != nil || ending.Fence != 0 || endingErr != nil || kept != broker.LateDropped || keptErr != nil {
+			t.Errorf("%+v: %+v, %v; kept %v, %v", token, ending, endingErr, kept, keptErr)
 		}
 		return refused.Error(), reads
 	}

@@ -13,15 +13,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// ErrOfferGone: this offer is not to be had, because the handoff closed, moved
-// on, or is another holder's. Normal; pull the next one.
+// ErrOfferGone: this offer is not available, because the handoff has closed, changed, or has
+// another holder. This is normal; pull the next one.
 var ErrOfferGone = errors.New("offer gone")
 
-// Offer is a handoff that the queue has put into this process's hands. It is
-// claimed by acknowledging it; until then it is anybody's. Not safe for
-// concurrent use, but for Extend, which may go on beside everything else.
+// Offer is a handoff that the queue has delivered to this process. Acknowledging it claims it;
+// until then any worker may claim it. Only Extend is safe for concurrent use.
 type Offer struct {
-	*Head    // that it was made from, or that was read since
+	*Head    // that it was made from, or a newer one
 	Ticket   string
 	Agent    string
 	Sequence uint64 // the offer's id
@@ -30,22 +29,22 @@ type Offer struct {
 	read            bool              // Head was read from the ledger
 	profile         *protocol.Profile // the agent's when it was pulled
 	slot            bool              // one was taken for it
-	asked           bool              // an append that gives it to a holder had no answer; it may be stored
+	asked           bool              // an append that gives it to a holder got no answer; it may be stored
 	delivery        Delivery
 	pkg             json.RawMessage
-	given           json.RawMessage // the package as it is stored, where pkg is as the agent gets it
+	given           json.RawMessage // the stored package, if pkg is the agent's form of it
 	blob            *protocol.BlobRef
 	annotations     annotations
-	annotationsBlob *protocol.BlobRef // the annotations, where they are too large for the queue
+	annotationsBlob *protocol.BlobRef // the annotations, if they are too large for the queue
 }
 
-// Pull takes up to most offers from an agent's queue, the most urgent first. It waits up to
-// wait for the first one. Reserve the slots before you call it. A message that is not an offer
-// is removed, and Pull goes on after it, even past wait: the ledger has what it takes to make
-// an offer again. Of an agent with max_concurrency, Pull takes only as many as the agent has
-// capacity for beside the handoffs of all its holders, and waits for capacity first.
+// Pull takes up to most offers from an agent's queue, the most urgent first. It waits up to wait
+// for the first one. Reserve the slots before you call it. A malformed message is removed, and Pull
+// continues after it, even past wait: the ledger has all data to recreate an offer. For an agent
+// with max_concurrency, Pull takes only as many as the agent has capacity for, after the handoffs
+// of all its holders, and waits for capacity first.
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
-	profile, err := b.profileOf(ctx, agent)
+	profile, err := b.ownProfile(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		}
 	}
 	for until := time.Now().Add(wait); ; wait = max(time.Until(until), 0) {
-		deliveries, err := b.queue.Pull(ctx, agent, most, wait)
+		deliveries, err := b.engine.Pull(ctx, agent, most, wait)
 		if err != nil {
 			return nil, err
 		}
@@ -65,14 +64,14 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 	}
 }
 
-// decodeOffers are the deliveries that are offers. The others are removed.
+// decodeOffers returns the deliveries that are offers. The others are removed.
 func (b *Broker) decodeOffers(deliveries []Delivery, profile *protocol.Profile) []*Offer {
 	offers := make([]*Offer, 0, len(deliveries))
 	for _, d := range deliveries {
 		offer, err := b.decodeOffer(d)
 		if err != nil {
-			b.log.Warn("removed a message from the queue that is no offer", "agent", d.Key().Agent, "ticket", d.Key().Ticket, "err", err)
-			_ = d.Remove() // else it comes again; the next reconciliation offers the handoff
+			b.log.Warn("removed a malformed message from the queue", "agent", d.Key().Agent, "ticket", d.Key().Ticket, "err", err)
+			_ = d.Remove() // otherwise it is redelivered; the next reconciliation offers the handoff
 			continue
 		}
 		offer.profile = profile
@@ -84,7 +83,7 @@ func (b *Broker) decodeOffers(deliveries []Delivery, profile *protocol.Profile) 
 func (b *Broker) decodeOffer(d Delivery) (*Offer, error) {
 	key := d.Key()
 	if _, err := protocol.ParseTicket(key.Ticket); err != nil || key.Sequence == 0 {
-		return nil, errors.New("its subject is not that of an offer")
+		return nil, errors.New("its subject is not the subject of an offer")
 	}
 	head := &Head{Ticket: key.Ticket}
 	body, err := record.DecodeOffer(d.Body(), &head.State)
@@ -102,9 +101,9 @@ func (b *Broker) decodeOffer(d Delivery) (*Offer, error) {
 	}, nil
 }
 
-// checkOfferKey checks that an offer is of the handoff, and is the offer, that its subject names,
-// and was made from an append. One that begins a handoff, or is another's, would be
-// appended to the ledger.
+// checkOfferKey checks that an offer matches the handoff and the offer that its subject names, and
+// was made from an append. An offer without these properties would put a wrong append into the
+// ledger.
 func checkOfferKey(key OfferKey, o *record.Offer) error {
 	switch s := o.State; {
 	case s.Ticket != key.Ticket || s.Agent != key.Agent || s.Offer != key.Sequence:
@@ -117,18 +116,18 @@ func checkOfferKey(key OfferKey, o *record.Offer) error {
 	return nil
 }
 
-// Package returns what is handed off, as the agent gets it. It is fetched where it is large, and so
-// are the answers.
+// Package returns the package in the form for the agent. It fetches a package and answers that are
+// too large for the queue.
 func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	if o.blob != nil && o.pkg == nil {
-		pkg, err := o.b.blobs.Blob(ctx, *o.blob)
+		pkg, err := o.b.engine.Blob(ctx, *o.blob)
 		if err != nil {
 			return nil, fmt.Errorf("package of %s: %w", o.Ticket, err)
 		}
 		o.pkg = pkg
 	}
 	if o.annotationsBlob != nil {
-		body, err := o.b.blobs.Blob(ctx, *o.annotationsBlob)
+		body, err := o.b.engine.Blob(ctx, *o.annotationsBlob)
 		if err == nil {
 			err = json.Unmarshal(body, &o.annotations)
 		}
@@ -143,39 +142,38 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 	return o.pkg, nil
 }
 
-// Inline tells whether all of it came with the offer, so that Package asks nothing.
+// Inline reports whether the offer contains everything, so that Package makes no request.
 func (o *Offer) Inline() bool { return (o.blob == nil || o.pkg != nil) && o.annotationsBlob == nil }
 
-// Answers are the supplements given so far, oldest first; large ones are there
-// once Package has returned.
+// Answers returns the supplements given so far, oldest first; large ones are available once Package
+// has returned.
 func (o *Offer) Answers() []protocol.Answer { return o.annotations.Answers }
 
-// Trail is what happened to the handoff before: refusals, escalations, failed
-// attempts; there once Package has returned.
+// Trail returns the earlier events of the handoff: refusals, escalations, failed attempts. It is
+// complete once Package has returned.
 func (o *Offer) Trail() []protocol.TrailEntry { return o.annotations.Trail }
 
-// Release lets anybody have the offer at once. Nothing was appended.
+// Release lets any worker have the offer at once. Nothing is appended.
 func (o *Offer) Release() error { return o.delivery.Release() }
 
-// Extend keeps the offer from being delivered to others for another AckWait.
+// Extend withholds the offer from others for another AckWait.
 func (o *Offer) Extend() error { return o.delivery.Extend() }
 
-// Acknowledge answers the offer for a holder: accepted, rejected or
-// conditional. start says that the work begins with the acceptance. The claim is nil
-// unless the answer was accepted. ErrOfferGone (wrapped) means that there is
-// nothing to answer; what the queue needed for it was done. The queue is done with an
-// offer that a polling holder accepts: the end comes from another process.
+// Acknowledge answers the offer for a holder: accepted, rejected or conditional. start makes the
+// work begin with the acceptance. The claim is nil unless the answer was accepted. ErrOfferGone
+// (wrapped) means that there is nothing to answer; the queue is up to date then. An offer that a
+// polling holder accepts is removed from the queue: another process ends the claim.
 //
-// An acceptance may be stored although its answer was lost. Acknowledge then returns the claim
-// that the ledger has. A worker's holder gets it for an offer that is delivered again, too: so a
-// worker acknowledges an offer only while it does not work on it.
+// An acceptance may be stored although its answer was lost. Acknowledge then returns the claim that
+// the ledger has. A worker's holder gets it for a redelivered offer, too: so a worker acknowledges
+// an offer only while it does not work on it.
 func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack protocol.Ack, start bool) (*Claim, error) {
 	if err := ack.Validate(); err != nil {
 		return nil, err
 	}
 	claimant := o.claimant(holder)
 	if ack.Status == protocol.AckAccepted {
-		if _, err := o.Package(ctx); err != nil { // before the append: no worker may hold what it cannot read
+		if _, err := o.Package(ctx); err != nil { // before the append: no worker may hold an unreadable package
 			return nil, err
 		}
 	}
@@ -188,10 +186,10 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 	return claim, err
 }
 
-// Claim takes the offer for a holder that polls and will acknowledge later,
-// from another process perhaps: the ledger records who has it, and the queue
-// is done with it. A claim that is not acknowledged within ackWithin lapses, at most
-// protocol.AckWithinMaxMS; 0 is the handoff's acknowledge timeout (an hour for a person).
+// Claim takes the offer for a holder that polls and will acknowledge later, perhaps from another
+// process: the ledger records the holder, and the offer leaves the queue. A claim that is not
+// acknowledged within ackWithin lapses, at most protocol.AckWithinMaxMS; 0 is the handoff's
+// acknowledge timeout (an hour for a person).
 func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin time.Duration) (*Claim, error) {
 	within := ackWithin.Milliseconds()
 	if err := protocol.CheckAckWithin(within); err != nil {
@@ -213,9 +211,9 @@ func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
 	return lifecycle.Claimant{Agent: o.Agent, Holder: h.ID, LeaseMS: h.LeaseMS, Offer: o.Sequence}
 }
 
-// appendAnswer appends what answer says to the head, as soon as the core lets this
-// claimant have it. The offer's own state serves as the head until a conflict
-// shows that it is old, or nothing can follow from it; then the leader is asked.
+// appendAnswer appends the events of answer to the head, once the core lets this claimant have it.
+// The offer's own state serves as the head until a conflict or a refusal shows that it is outdated;
+// then the leader is read.
 func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Claim, error) {
 	for {
 		next, err := o.tryAnswer(ctx, holder, answer)
@@ -230,12 +228,12 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 				return nil, err
 			}
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
-		case errors.Is(err, errSlotTaken): // it comes again, should that one never accept it
+		case errors.Is(err, errSlotTaken): // it is redelivered, in case the other is never accepted
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
 		case errors.Is(err, ErrOfferGone):
 			o.releaseSlot(ctx, holder)
 			return nil, err
-		case err != nil: // it may be stored all the same, so that its slot counts
+		case err != nil: // it may be stored all the same, so its slot counts
 			return nil, err
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
@@ -280,8 +278,8 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 	return next, err
 }
 
-// judge decides what becomes of the answer. It reads the directory only where the decision depends
-// on it: where a holder may be gone, and where the offer has ended and the handoff goes elsewhere.
+// judge decides the outcome of the answer. It reads the directory only if the decision depends on
+// it: if a holder may be gone, or if the offer has ended and the handoff moves to another agent.
 func (o *Offer) judge(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (lifecycle.Verdict, draft, error) {
 	if o.State.Holder == "" {
 		verdict, made, err := o.decideAnswer(holder, &lifecycle.Directory{}, answer)
@@ -289,19 +287,19 @@ func (o *Offer) judge(ctx context.Context, holder protocol.Holder, answer func(p
 			return verdict, made, err
 		}
 	}
-	directory, err := o.b.decisionDirectory(ctx, o.State)
+	directory, _, err := o.b.read(ctx, wantAll(o.State))
 	if err != nil {
 		return 0, draft{}, err
 	}
 	return o.decideAnswer(holder, directory, answer)
 }
 
-// isOfferInvalid tells whether an offer's own state is what is wrong.
+// isOfferInvalid reports whether an error is caused by the offer's own state.
 func isOfferInvalid(err error) bool {
 	return errors.Is(err, lifecycle.ErrIllegal) || errors.Is(err, lifecycle.ErrStale) || errors.As(err, new(*protocol.Error))
 }
 
-// assignsHolder tells whether the handoff is in a holder's hands after the events.
+// assignsHolder reports whether the handoff has a holder after the events.
 func assignsHolder(events []protocol.Event) bool {
 	switch events[len(events)-1].(type) {
 	case *protocol.Claimed, *protocol.Accepted, *protocol.Started:
@@ -310,7 +308,7 @@ func assignsHolder(events []protocol.Event) bool {
 	return false
 }
 
-// releaseSlot frees what was taken for an answer that came to nothing.
+// releaseSlot frees the slot taken for an answer that was not stored.
 func (o *Offer) releaseSlot(ctx context.Context, holder protocol.Holder) {
 	if o.slot {
 		claim := Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, b: o.b, limited: true}
@@ -318,16 +316,14 @@ func (o *Offer) releaseSlot(ctx context.Context, holder protocol.Holder) {
 	}
 }
 
-// decideAnswer judges the offer, and adds the answer to what goes before it where it
-// may be taken.
-func (o *Offer) decideAnswer(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (verdict lifecycle.Verdict, made draft, err error) {
-	defer func() { // the core panics rather than append what does not apply
-		if broken := recover(); broken != nil {
-			err = fmt.Errorf("claim %s at %d: %v: %w", o.Ticket, o.Head.Seq, broken, lifecycle.ErrIllegal)
-		}
-	}()
+// decideAnswer judges the offer. If it may be taken, decideAnswer adds the answer to the events
+// that come before it.
+func (o *Offer) decideAnswer(holder protocol.Holder, d *lifecycle.Directory, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (lifecycle.Verdict, draft, error) {
 	now := o.b.decisionTime(o.Head)
-	verdict, step := lifecycle.Claim(o.State, o.claimant(holder), d, now)
+	verdict, step, err := lifecycle.Claim(o.State, o.claimant(holder), d.At(now))
+	if err != nil {
+		return verdict, draft{}, illegalEventError(o.Head, err)
+	}
 	if verdict == lifecycle.Take {
 		next, err := answer(step.State, now)
 		if err != nil {
@@ -338,10 +334,10 @@ func (o *Offer) decideAnswer(holder protocol.Holder, d *lifecycle.Directory, ans
 	return verdict, draftOf(o.Head, &step), nil
 }
 
-// removeEnded takes an offer that is over out of the queue, after appending what its
-// end calls for.
+// removeEnded removes an ended offer from the queue, after appending the events that its end
+// requires.
 func (o *Offer) removeEnded(ctx context.Context, draft draft) error {
-	if len(draft.events) > 0 && len(lifecycle.NewMembers(o.State, draft.events)) == 0 { // else it is a supervisor's to decide
+	if len(draft.events) > 0 && len(lifecycle.NewMembers(o.State, draft.events)) == 0 { // otherwise a supervisor decides
 		if _, err := o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence); err != nil {
 			return err
 		}
@@ -352,9 +348,9 @@ func (o *Offer) removeEnded(ctx context.Context, draft draft) error {
 	return fmt.Errorf("offer %d of %s is over: %w", o.Sequence, o.Ticket, ErrOfferGone)
 }
 
-// refresh reads the head from the leader. An offer whose handoff the leader
-// does not know, or not so far, is let go and never removed: the leader may be
-// behind, the ledger may be another one, or have lost its end.
+// refresh reads the head from the leader. If the leader does not know the handoff, or only an older
+// head, the offer is kept in the queue: the leader may be behind, the ledger may be another one, or
+// may have lost its end.
 func (o *Offer) refresh(ctx context.Context) error {
 	head, err := o.b.Head(ctx, o.Ticket, 0)
 	if errors.Is(err, ErrNotFound) || err == nil && head.Seq < o.Seq {
@@ -367,8 +363,7 @@ func (o *Offer) refresh(ctx context.Context) error {
 	return nil
 }
 
-// Size returns how many bytes Package has yet to fetch; 0 where the offer is inline or was
-// fetched.
+// Size returns how many bytes Package still has to fetch; 0 if the offer is inline or was fetched.
 func (o *Offer) Size() int64 {
 	var size int64
 	if o.blob != nil && o.pkg == nil {

@@ -13,13 +13,12 @@ import (
 	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// RepairHead takes a handoff back to the last entry that can be read, where its head cannot:
-// it appends that state once more, without an event. What the entries behind it were to
-// say did not happen. It is for an operator to decide. A head that can be read stays as
-// it is. It refuses, with CodeIllegal, where no entry can be read, and where an entry is
-// of a newer version: then a program is to be updated.
+// RepairHead resets a handoff whose head is unreadable to its last readable entry: it appends that
+// state again, without an event. The unreadable entries have no effect. An operator decides on it.
+// A readable head stays unchanged. It refuses, with CodeIllegal, if no entry can be read, or if an
+// entry is of a newer version: then update the program.
 func (b *Broker) RepairHead(ctx context.Context, ticket string) (Head, error) {
-	last, err := b.ledger.Last(ctx, ticket, 0)
+	last, err := b.engine.Last(ctx, ticket, 0)
 	if err != nil {
 		return Head{}, unknownTicketError(ticket, err)
 	}
@@ -37,21 +36,21 @@ func (b *Broker) RepairHead(ctx context.Context, ticket string) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	if next.Seq, err = b.ledger.Append(ctx, ticket, last.Seq, id, lifecycle.AttentionNow, body); err != nil {
-		return Head{}, fmt.Errorf("mend %s behind %d: %w", ticket, last.Seq, err)
+	if next.Seq, err = b.engine.Append(ctx, ticket, last.Seq, id, lifecycle.AttentionNow, body); err != nil {
+		return Head{}, fmt.Errorf("repair %s after %d: %w", ticket, last.Seq, err)
 	}
 	next.Hash = HashOf(body)
-	b.log.Warn("handoff mended: its last entries could not be read, and count for nothing", "ticket", ticket, "unreadable", last.Seq, "readable", good.Seq, "seq", next.Seq)
+	b.log.Warn("handoff repaired: its last entries could not be read, and have no effect", "ticket", ticket, "unreadable", last.Seq, "readable", good.Seq, "seq", next.Seq)
 	return next, nil
 }
 
 // recordVersion is the version of records that this program reads.
 const recordVersion = 1
 
-// lastReadable is the last entry of a handoff that can be read.
+// lastReadable returns the last readable entry of a handoff.
 func (b *Broker) lastReadable(ctx context.Context, ticket string) (good Head, err error) {
 	for after := uint64(0); ; {
-		entry, err := b.ledger.Next(ctx, ticket, after)
+		entry, err := b.engine.Next(ctx, ticket, after)
 		if errors.Is(err, ErrNotFound) {
 			break
 		}
@@ -70,7 +69,7 @@ func (b *Broker) lastReadable(ctx context.Context, ticket string) (good Head, er
 		}
 	}
 	if good.Seq == 0 {
-		return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "no entry of %s can be read: there is no state to go back to", ticket)
+		return good, protocol.Errorf(protocol.CodeIllegal, "ticket", "no entry of %s can be read: there is no state to return to", ticket)
 	}
 	return good, nil
 }

@@ -139,7 +139,7 @@ func TestRequests(t *testing.T) {
 		group.Members = append(group.Members, protocol.Member{Target: protocol.Target{Agent: []string{"coder", "tester"}[n%2]}})
 	}
 	head = submit(group)
-	cost("submit a group of 100", "append 101, directory 3, next 1, offer 100")
+	cost("submit a group of 100", "append 101, directory 2, next 1, offer 100")
 	_, err = b.EnsureChildren(ctx, head)
 	ok(err)
 	cost("look after a group of 100", "last 100")

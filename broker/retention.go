@@ -6,11 +6,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What the handoff protocol specification asks for at least. The ledger keeps every append for
-// LedgerAge, and a handoff is closed ninety days after its submission at the
-// latest (lifecycle.Deadline). So the first append of a handoff that closed
-// then has still to be kept for completedAge: that, and not the escalations, is
-// what decides, with a rest of ten days in which no supervisor may run.
+// The minimum retention of the handoff protocol specification. The ledger keeps every append for
+// LedgerAge, and a handoff is closed ninety days after its submission at the latest
+// (lifecycle.Deadline). The first append of a handoff that closed then must still be kept for
+// completedAge. That, rather than the escalations, determines LedgerAge, plus ten days in which no
+// supervisor may run.
 const (
 	// LedgerAge is how long the ledger keeps an append.
 	LedgerAge = 190 * 24 * time.Hour
@@ -18,28 +18,27 @@ const (
 	activeAge     = 30 * 24 * time.Hour  // after its end
 	completedAge  = 90 * 24 * time.Hour  // after its end
 	escalationAge = 180 * 24 * time.Hour // after the escalation
-	// openAge is how long a handoff may be open: the longest deadline.
+	// openAge is the longest time that a handoff may be open: the longest deadline.
 	openAge = time.Duration(protocol.DeadlineMaxMS) * time.Millisecond
 )
 
-// MayHaveDropped tells whether the ledger is old enough, at an instant, to have
-// dropped anything for its age. One that is not and begins late has lost something.
+// MayHaveDropped reports whether the ledger is old enough, at an instant, to have dropped entries
+// because of their age. If it is not, and starts late, it has lost entries.
 func (l LedgerInfo) MayHaveDropped(now time.Time) bool { return now.Sub(l.Began) >= LedgerAge }
 
-// DroppedAt is when the ledger begins to drop a handoff: its first append, and
-// with it the package, is then as old as the ledger keeps anything.
+// DroppedAt returns when the ledger starts to drop a handoff: its first append, and with it the
+// package, then reaches the ledger's age limit.
 func (h Head) DroppedAt() time.Time {
 	began := h.State.SubmittedAt
-	if !h.At.IsZero() && h.At.Before(began) { // the submitter's clock was ahead; the engine's is what counts
+	if !h.At.IsZero() && h.At.Before(began) { // the submitter's clock was ahead; the engine's counts
 		began = h.At
 	}
 	return began.Add(LedgerAge)
 }
 
-// OpenTooLong tells whether a handoff is still open an hour after a supervisor would have
-// closed it. left is the time until the ledger begins to drop it. It is a sign that no
-// supervisor runs, or that a clock is wrong. It is also the one way in which an open handoff
-// can be lost for its age.
+// OpenTooLong reports whether a handoff is still open an hour after a supervisor would have closed
+// it. left is the time until the ledger starts to drop it. It is a sign that no supervisor runs, or
+// that a clock is wrong, and the only way in which an open handoff can be lost because of its age.
 func (h Head) OpenTooLong(now time.Time) (left time.Duration, tooLong bool) {
 	dropped := h.DroppedAt()
 	return dropped.Sub(now), !h.State.Closed && now.After(dropped.Add(openAge-LedgerAge+time.Hour))

@@ -12,9 +12,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// EnsureReturn sees to the end of a closed handoff as its source or its parent gets it. It
-// records the end of its chain, submits the handoff that delivers its return, and records what
-// became of that. Doing it twice is harmless.
+// EnsureReturn delivers the end of a closed handoff to its source or its parent. It records the end
+// of its chain, submits the handoff that delivers its return, and records whether it arrived. It is
+// idempotent.
 func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 	if lifecycle.AwaitsChain(head.State) {
 		var err error
@@ -45,17 +45,17 @@ func (b *Broker) EnsureReturn(ctx context.Context, head Head) error {
 		return b.settleReturn(ctx, head, true, "")
 	case ret.State.Closed:
 		return b.settleReturn(ctx, head, false, string(ret.State.Outcome))
-	case lifecycle.DutiesOf(ret.State).Offer: // the process that submitted it may have died before it offered it
+	case lifecycle.DutiesOf(ret.State).Offer: // the process that submitted it may have died before offering it
 		return b.EnsureOffer(ctx, ret)
 	}
 	return nil
 }
 
-// settleChild passes the end of a child on, according to the state of its parent. A parent that does not exist is the
-// zero State.
+// settleChild passes the end of a child on, according to the state of its parent. A missing parent
+// is the zero State.
 func (b *Broker) settleChild(ctx context.Context, head Head, parent protocol.State) error {
-	head, appended, err := b.update(ctx, head, b.sourceAgent, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.SettleChild(h.State, parent, d, now)
+	head, appended, err := b.update(ctx, head, wantSource, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.SettleChild(h.State, parent, q)
 	})
 	if err != nil || !appended || head.State.ReturnTicket == "" {
 		return err
@@ -64,15 +64,15 @@ func (b *Broker) settleChild(ctx context.Context, head Head, parent protocol.Sta
 }
 
 func (b *Broker) settleReturn(ctx context.Context, head Head, delivered bool, reason string) error {
-	_, _, err := b.updateWithoutDirectory(ctx, head, func(h Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.SettleReturn(h.State, delivered, reason, now)
+	_, _, err := b.update(ctx, head, wantNothing, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.SettleReturn(h.State, delivered, reason, q.Now)
 	})
 	return err
 }
 
-// sendReturn puts the return into the queue of the handoff's source. It was
-// promised, so that nothing in it may keep it from being sent: what makes it too
-// large, or too deep, is left out, and the notes say how to read it.
+// sendReturn submits the return to the handoff's source. The return was announced, so nothing in it
+// may prevent it: parts that make it too large, or too deep, are left out, and the notes explain
+// how to read them.
 func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	ret, err := b.returnOf(ctx, head)
 	if err != nil {
@@ -99,8 +99,8 @@ func (b *Broker) sendReturn(ctx context.Context, head Head) error {
 	return err
 }
 
-// parentOpen reports whether the parent of a child is open: the handoffs and agents that the child has
-// left go back there. One that has closed never takes them. It is read only where they are limited.
+// parentOpen reports whether the parent of a child is open: an open parent takes back the rest of the
+// child's handoffs and agents. The parent is read only if these are limited.
 func (b *Broker) parentOpen(ctx context.Context, s protocol.State) (bool, error) {
 	if s.N == 0 || s.Limits == nil || s.Limits.MaxHandoffs == nil && s.Limits.MaxAgents == nil {
 		return false, nil
@@ -118,7 +118,7 @@ func (b *Broker) packReturn(ctx context.Context, head Head, ret protocol.Return)
 	return pkg, s, err
 }
 
-// withoutResults leaves out of a return what was made, and says why and where it is.
+// withoutResults removes the results from a return, and notes the reason and where to read them.
 func withoutResults(ret *protocol.Return, why string) {
 	ret.Result, ret.ContextUpdates = nil, nil
 	ret.Audit.Notes = fmt.Sprintf("the result was left out (%s); read the result of %s", why, cmp.Or(ret.LastID, ret.HandoffID))
@@ -127,8 +127,8 @@ func withoutResults(ret *protocol.Return, why string) {
 	}
 }
 
-// Return is the end of a closed handoff as its source gets it: that of its chain, where it was
-// handed on and its source or its parent gets the end of that.
+// Return returns the end of a closed handoff in the form that its source gets: the end of its
+// chain, if the handoff continued as another and its source or its parent gets that end.
 func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
@@ -139,7 +139,7 @@ func (b *Broker) Return(ctx context.Context, ticket string) (protocol.Return, er
 		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is still open (%s)", ticket, head.State.Phase)
 	case !lifecycle.HasEnded(head.State):
 		next, _ := lifecycle.NextInChain(head.State)
-		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s was handed on, as %s, and that chain has not ended", ticket, next)
+		return protocol.Return{}, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s continues as %s, and that chain has not ended", ticket, next)
 	}
 	return b.returnOf(ctx, head)
 }
@@ -184,18 +184,17 @@ func (b *Broker) returnOf(ctx context.Context, head Head) (protocol.Return, erro
 }
 
 // Members reads how the members of a group ended, in the order of its recipients, with their
-// results. Once the results together would exceed PackageBytesMax, the further ones are left
-// out: read those one by one, with Result.
+// results. Results beyond a total of PackageBytesMax are left out: read those one by one, with
+// Result.
 func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.MemberReturn, error) {
 	if group.Aggregate == nil {
-		return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no group", group.Ticket)
+		return nil, protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is not a group", group.Ticket)
 	}
 	return b.readMembers(ctx, group, protocol.PackageBytesMax)
 }
 
-// readMembers is Members with a bound on the results, in bytes. A thousand members
-// may have a thousand large ones: they are read one after another, and no body
-// that does not fit.
+// readMembers is Members with a bound on the results, in bytes. A thousand members may have a
+// thousand large results, so it reads them one after another, and only those that fit.
 func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
 	members := make([]protocol.MemberReturn, group.Aggregate.Size)
 	results := make([]uint64, len(members)) // the entries that hold them
@@ -230,7 +229,7 @@ func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int
 	return members, nil
 }
 
-// readMember reads how a member of a group ended, with its chain, and where its result is.
+// readMember reads how a member of a group ended, with its chain, and the sequence of its result.
 func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.MemberReturn, resultSeq uint64, err error) {
 	m.Ticket = ticket
 	head, err := b.Head(ctx, ticket, 0)
@@ -256,10 +255,9 @@ func (b *Broker) readMember(ctx context.Context, ticket string) (m protocol.Memb
 	return m, head.State.ResultSeq, nil
 }
 
-// ChildReturns reads the ends of children that the worker of a handoff got with its claim. They are in
-// the order of their ordinals. Results that would be
-// over PackageBytesMax together are left out, as far as they do not fit, and the
-// notes say so: those are read one by one, with Result.
+// ChildReturns reads the ends of children that the worker of a handoff got with its claim. They are
+// in the order of their ordinals. Results beyond a total of PackageBytesMax are left out, with a
+// note: read those one by one, with Result.
 func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol.Return, error) {
 	if s.Children == nil {
 		return nil, nil
@@ -285,7 +283,7 @@ func (b *Broker) ChildReturns(ctx context.Context, s protocol.State) ([]protocol
 	return all, nil
 }
 
-// readResult is the result that a change holds, wherever it lies.
+// readResult reads the result of a change, inline or from a blob.
 func (b *Broker) readResult(ctx context.Context, c protocol.Change) (*protocol.Result, error) {
 	inline, blob, ok := locateResult(c)
 	if !ok {
@@ -295,7 +293,7 @@ func (b *Broker) readResult(ctx context.Context, c protocol.Change) (*protocol.R
 	if err != nil {
 		return nil, err
 	}
-	// Leniently: a worker of a newer version may have said more.
+	// Leniently: a worker of a newer version may have added fields.
 	result := new(protocol.Result)
 	if err := json.Unmarshal(body, result); err != nil {
 		return nil, fmt.Errorf("result in entry %d: %w", c.Seq, err)
@@ -303,8 +301,8 @@ func (b *Broker) readResult(ctx context.Context, c protocol.Change) (*protocol.R
 	return result, nil
 }
 
-// locateResult finds a result in a change, or where it lies: one that completed a
-// handoff, one that came late, one that is malformed, or what there was of one at a rollback.
+// locateResult finds a result, or its reference, in a change: one that completed a handoff, one
+// that came late, a malformed one, or the partial one of a rollback.
 func locateResult(c protocol.Change) (inline json.RawMessage, blob *protocol.BlobRef, ok bool) {
 	for _, e := range c.Record.Events {
 		switch e := e.(type) {
@@ -330,7 +328,7 @@ type LateResult struct {
 	Result  protocol.Result `json:"result"`
 }
 
-// LateResults reads what holders handed in that had lost their lease, oldest first.
+// LateResults reads the results that holders submitted after losing their lease, oldest first.
 func (b *Broker) LateResults(ctx context.Context, ticket string) ([]LateResult, error) {
 	var all []LateResult
 	found := false
@@ -353,4 +351,75 @@ func (b *Broker) LateResults(ctx context.Context, ticket string) ([]LateResult, 
 		err = ErrNotFound
 	}
 	return all, unknownTicketError(ticket, err)
+}
+
+// ensureChain records the end of the chain that a closed handoff began, once the chain has ended.
+// It takes one read per handoff of the chain.
+func (b *Broker) ensureChain(ctx context.Context, head Head) (Head, error) {
+	last, err := b.lastOfChain(ctx, head)
+	if err != nil || last.Ticket == head.Ticket {
+		return head, err
+	}
+	head, _, err = b.update(ctx, head, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.EndChain(h.State, q, last.State)
+	})
+	return head, err
+}
+
+// LastOfChain returns the last handoff of a chain: the one that it ended with, or the current one.
+// That is the handoff itself if it continues as no other.
+func (b *Broker) LastOfChain(ctx context.Context, ticket string) (Head, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return Head{}, unknownTicketError(ticket, err)
+	}
+	return b.lastOfChain(ctx, head)
+}
+
+// lastOfChain follows a chain. It stops before a handoff that does not exist yet or cannot be read.
+func (b *Broker) lastOfChain(ctx context.Context, head Head) (Head, error) {
+	for {
+		ticket, goesOn := lifecycle.NextInChain(head.State)
+		if !goesOn {
+			return head, nil
+		}
+		next, err := b.Head(ctx, ticket, 0)
+		switch {
+		case errors.Is(err, ErrNotFound), Unreadable(err):
+			return head, nil
+		case err != nil:
+			return head, err
+		}
+		head = next
+	}
+}
+
+// chainReturn returns the end of the chain that a handoff began, in the form that its source gets.
+func (b *Broker) chainReturn(ctx context.Context, head Head) (protocol.Return, error) {
+	last, err := b.Head(ctx, head.State.ChainEnd.Ticket, 0)
+	if err != nil {
+		return protocol.Return{}, unknownTicketError(head.State.ChainEnd.Ticket, err)
+	}
+	last.State.ChainEnd = nil // the last of a chain began no chain, even if a foreign writer recorded one
+	ret, err := b.returnOf(ctx, last)
+	if err != nil {
+		return ret, err
+	}
+	ret.OfChain(head.State)
+	for link := head; link.Ticket != last.Ticket; {
+		ret.Audit.TokensConsumed += link.State.Usage.Total().Tokens
+		next, _ := lifecycle.NextInChain(link.State)
+		if link, err = b.Head(ctx, next, 0); err != nil { // dropped by the ledger: its tokens are left out
+			break
+		}
+	}
+	return ret, nil
+}
+
+// warnDeep logs a warning for a deep lineage, repeated every LineageDepthWarning hand-offs.
+func (b *Broker) warnDeep(s *protocol.State) {
+	if lifecycle.Deep(s.Summary) && s.Lineage.Depth%protocol.LineageDepthWarning == 0 {
+		b.log.Warn("deep lineage: agents may hand off in a loop", "ticket", s.Ticket, "depth", s.Lineage.Depth, "most", protocol.LineageDepthMax,
+			"repeated", lifecycle.Repeated(s.Summary, s.Source, s.Agent))
+	}
 }

@@ -13,8 +13,8 @@ import (
 const (
 	// QuestionBytesMax bounds a question.
 	QuestionBytesMax = 64 << 10
-	// AnswersAtOnce is how many questions one Serve works on side by side. Most of
-	// them wait: for what the ledger has and the answerer has not read yet.
+	// AnswersAtOnce is how many questions one Serve answers concurrently. Most of them wait until the
+	// answerer has read the latest entries of the ledger.
 	AnswersAtOnce = 64
 	// QuestionsWaitingMax is how many questions one Serve holds, those being answered
 	// included. It refuses further ones, which bounds its memory.
@@ -23,19 +23,19 @@ const (
 	AnswerTimeMax = 70 * time.Second
 )
 
-// Answerer answers one question. ctx ends with the time for it. A
-// *protocol.Error is for the caller that asked; see WireError for the others.
+// Answerer answers one question. ctx ends when the time for the answer is up. A *protocol.Error is
+// for the caller that asked; see WireError for the others.
 type Answerer func(ctx context.Context, question []byte) ([]byte, error)
 
-// CodeAnswerFailed is the code of an answerer's error that has none of its own.
+// CodeAnswerFailed is the code of an answerer's error that has no code.
 const CodeAnswerFailed protocol.Code = "error"
 
-// WireError is what the caller that asked gets of an Answerer's error: a *protocol.Error
-// with its code, field and message as it is, ErrUnreachable (wrapped) where the
-// answerer did not reach the engine or ran out of time, the bare words of any other.
+// WireError returns an Answerer's error in the form that the caller gets: a *protocol.Error with
+// its code, field and message, ErrUnreachable (wrapped) if the answerer did not reach the engine or
+// ran out of time, and the bare text of any other.
 func WireError(err error) error { return ErrorFromWire(ErrorToWire(err)) }
 
-// ErrorToWire is an Answerer's error as an engine sends it.
+// ErrorToWire returns an Answerer's error in the form that an engine sends.
 func ErrorToWire(err error) *protocol.Error {
 	var refused *protocol.Error
 	switch {
@@ -47,18 +47,18 @@ func ErrorToWire(err error) *protocol.Error {
 	return &protocol.Error{Code: CodeAnswerFailed, Message: err.Error()}
 }
 
-// ErrorFromWire is the error that ErrorToWire made.
+// ErrorFromWire returns the error that ErrorToWire encoded.
 func ErrorFromWire(e *protocol.Error) error {
 	switch e.Code {
 	case protocol.CodeUnreachable:
-		return fmt.Errorf("%w, says who was asked: %s", ErrUnreachable, e.Message)
+		return fmt.Errorf("%w, reported by the process that was asked: %s", ErrUnreachable, e.Message)
 	case CodeAnswerFailed:
 		return errors.New(e.Message)
 	}
 	return e
 }
 
-// CheckVerbs refuses verbs that are no part of a subject.
+// CheckVerbs refuses verbs that cannot be part of a subject.
 func CheckVerbs(verbs map[string]Answerer) error {
 	for verb := range verbs {
 		if err := protocol.CheckID("verb", verb); err != nil {
@@ -68,7 +68,7 @@ func CheckVerbs(verbs map[string]Answerer) error {
 	return nil
 }
 
-// CheckQuestion refuses what may not be asked.
+// CheckQuestion refuses an invalid question.
 func CheckQuestion(verb string, question []byte) error {
 	if err := protocol.CheckID("verb", verb); err != nil {
 		return err
@@ -79,7 +79,7 @@ func CheckQuestion(verb string, question []byte) error {
 	return nil
 }
 
-// CheckAnswer refuses an answer that no message of the engine can hold.
+// CheckAnswer refuses an answer that exceeds the engine's message limit.
 func CheckAnswer(answer []byte, most int64) error {
 	if int64(len(answer)) > most {
 		return protocol.Errorf(protocol.CodeTooLarge, "limit", "the answer is %d bytes, and a message of this engine holds %d; ask for less at a time", len(answer), most)

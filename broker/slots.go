@@ -13,27 +13,27 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// The slots of an agent with max_concurrency are one entry in the holders' bucket,
-// which every claim of it changes with a compare-and-set: before the append that
-// takes a handoff in hand, and after the one that lets go of it. What the entry says
-// is checked against the ledger and the holders' presence where it leaves no room.
+// The slots of an agent with max_concurrency are one entry in the holders' bucket. Each claim
+// changes it with a compare-and-set: before the append that takes a handoff, and after the one that
+// releases it. When the entry leaves no room, it is checked against the ledger and the holders'
+// presence.
 
 const (
-	// slotPoll is how soon a pull sees that another process has freed a slot.
+	// slotPoll bounds how late a pull notices a slot freed by another process.
 	slotPoll = 250 * time.Millisecond
-	// The next check of an agent's slots waits slotCheckRest times as long as the last one
-	// took, within these bounds: it may have taken long because the engine was away, and dead
-	// holders keep their slots until then.
+	// The next check of an agent's slots waits slotCheckRest times as long as the last one took, within
+	// these bounds. A check may have been slow because the engine was unreachable, and dead holders
+	// keep their slots until the next one.
 	slotCheckRest    = 20
 	slotCheckRestMin = time.Second
 	slotCheckRestMax = 30 * time.Second
 )
 
-// slotWatch is what a process remembers about slots.
+// slotWatch is the state of a process for waiting on slots.
 type slotWatch struct {
 	mu    sync.Mutex
 	freed chan struct{}        // closed when this process frees a slot
-	next  map[string]time.Time // when the slots of an agent may be checked again
+	next  map[string]time.Time // when the slots of an agent may next be checked
 	each  map[string]*slotQueue
 }
 
@@ -56,8 +56,7 @@ func (w *slotWatch) notify() {
 	}
 }
 
-// mayCheck tells whether the slots of an agent may be checked, and has others wait
-// meanwhile.
+// mayCheck reports whether the slots of an agent may be checked, and blocks other checks meanwhile.
 func (w *slotWatch) mayCheck(agent string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,53 +77,24 @@ func (w *slotWatch) checked(agent string, took time.Duration) {
 	w.next[agent] = time.Now().Add(min(max(slotCheckRestMin, slotCheckRest*took), slotCheckRestMax))
 }
 
-// profileOf is the profile of an agent whose handoffs this process has in hand: its limit, and what
-// it expects. A process that watches the directory is not asked to read anything.
-func (b *Broker) profileOf(ctx context.Context, agent string) (protocol.Profile, error) {
-	var d *lifecycle.Directory
-	var err error
-	if b.watching.Load() {
-		d, err = b.directory.Directory(ctx)
-	} else {
-		d, _, err = b.recentAgent(ctx, agent)
-	}
-	if err != nil {
-		return protocol.Profile{}, err
-	}
-	profile, _ := d.Agent(agent)
-	return profile, nil
-}
-
-// Directory returns the current snapshot, see Engine, with what this process knows better.
-func (b *Broker) Directory(ctx context.Context) (*lifecycle.Directory, error) {
-	d, err := b.directory.Directory(ctx)
-	if err == nil && !b.watching.Load() {
-		b.watching.Store(true)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return b.healths.over(d), nil
-}
-
-// Capacity returns how many handoffs an agent has in hand, and its limit. A limit of 0 is
-// none, and then nothing is counted.
+// Capacity returns how many handoffs an agent is working on, and its limit. A limit of 0 is none,
+// and then nothing is counted.
 func (b *Broker) Capacity(ctx context.Context, agent string) (inHand, limit int, err error) {
-	profile, err := b.profileOf(ctx, agent)
+	profile, err := b.ownProfile(ctx, agent)
 	if limit = profile.MaxConcurrency; err != nil || limit == 0 {
 		return 0, limit, err
 	}
-	slots, _, err := b.directory.Slots(ctx, agent)
+	slots, _, err := b.engine.Slots(ctx, agent)
 	return len(slots), limit, err
 }
 
-// awaitCapacity waits until an agent may take a handoff in hand, for wait at most, and tells
-// how many of most it may and what is left of the wait.
+// awaitCapacity waits until an agent may take a handoff, for at most wait. It returns how many of
+// most it may take, and the rest of the wait.
 func (b *Broker) awaitCapacity(ctx context.Context, agent string, limit, most int, wait time.Duration) (int, time.Duration, error) {
 	until := time.Now().Add(wait)
 	for {
 		changed := b.slots.changed()
-		slots, _, err := b.directory.Slots(ctx, agent)
+		slots, _, err := b.engine.Slots(ctx, agent)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -149,17 +119,17 @@ func (b *Broker) awaitCapacity(ctx context.Context, agent string, limit, most in
 	}
 }
 
-// errAtCapacity: the agent has as many handoffs in hand as it may.
+// errAtCapacity: the agent has as many handoffs as it may.
 var errAtCapacity = errors.New("at capacity")
 
-// errSlotTaken: another holder, which is there, has the handoff in hand.
-var errSlotTaken = errors.New("in the hands of another holder")
+// errSlotTaken: another holder, which is present, has the handoff.
+var errSlotTaken = errors.New("another holder has the handoff")
 
-// takeSlot takes a slot for a handoff that a holder is about to take in hand. False
-// is that the holder had it before.
+// takeSlot takes a slot for a handoff that a holder is about to take. It returns false if the
+// holder had the slot before.
 func (b *Broker) takeSlot(ctx context.Context, agent string, limit int, ticket string, slot protocol.Slot) (taken bool, err error) {
-	var found protocol.Slots // as the change found them
-	var vacant protocol.Slot // what stands there for the handoff, and may be replaced
+	var found protocol.Slots // the slots when the change was applied
+	var vacant protocol.Slot // the handoff's vacant entry, which may be replaced
 	for {
 		err = b.changeSlots(ctx, agent, func(slots protocol.Slots) (protocol.Slots, bool, error) {
 			found, taken = slots, false
@@ -172,7 +142,7 @@ func (b *Broker) takeSlot(ctx context.Context, agent string, limit int, ticket s
 			}
 			next, ok := lifecycle.TakeSlot(slots, limit, ticket, slot)
 			if !ok {
-				return slots, false, fmt.Errorf("%s has %d handoffs in hand: %w", agent, len(slots), errAtCapacity)
+				return slots, false, fmt.Errorf("%s is working on %d handoffs: %w", agent, len(slots), errAtCapacity)
 			}
 			taken = true
 			return next, true, nil
@@ -195,7 +165,7 @@ func (b *Broker) takeSlot(ctx context.Context, agent string, limit int, ticket s
 	}
 }
 
-// ensureSlot sees to it that the claim's handoff counts.
+// ensureSlot ensures that the claim's handoff counts.
 func (c *Claim) ensureSlot(ctx context.Context) error {
 	slot := c.slot()
 	return c.b.changeSlots(ctx, c.Agent, func(slots protocol.Slots) (protocol.Slots, bool, error) {
@@ -212,7 +182,7 @@ func (b *Broker) slotOf(h protocol.Holder, offer uint64) protocol.Slot {
 	return protocol.Slot{Holder: h.ID, Offer: offer, At: b.clock().UTC().Truncate(time.Millisecond)}
 }
 
-// freeSlot frees the slot of a handoff that has left a holder's hands.
+// freeSlot frees the slot of a handoff that its holder has released.
 func (b *Broker) freeSlot(ctx context.Context, agent, ticket string, slot protocol.Slot) error {
 	err := b.changeSlots(ctx, agent, func(slots protocol.Slots) (protocol.Slots, bool, error) {
 		next, had := lifecycle.FreeSlot(slots, ticket, slot)
@@ -222,17 +192,16 @@ func (b *Broker) freeSlot(ctx context.Context, agent, ticket string, slot protoc
 	return err
 }
 
-// freeVacantSlots frees the slots that count no more, by the ledger and by who is present,
-// and returns what is left. It reads as much as there are slots, and so rests between
-// two checks.
+// freeVacantSlots frees the slots that no longer count, judged by the ledger and the holders'
+// presence, and returns the others. It makes a read per slot, and so pauses between two checks.
 func (b *Broker) freeVacantSlots(ctx context.Context, agent string) (protocol.Slots, error) {
-	slots, rev, err := b.directory.Slots(ctx, agent)
+	slots, rev, err := b.engine.Slots(ctx, agent)
 	if err != nil || !b.slots.mayCheck(agent) {
 		return slots, err
 	}
 	began := time.Now()
 	left, present := maps.Clone(slots), map[string]bool{}
-	for _, ticket := range slices.Sorted(maps.Keys(slots)) { // in an order that a simulation can repeat
+	for _, ticket := range slices.Sorted(maps.Keys(slots)) { // a fixed order makes a simulation repeatable
 		vacant, err := b.isSlotVacant(ctx, agent, ticket, slots[ticket], present)
 		if err != nil {
 			return nil, err
@@ -245,18 +214,18 @@ func (b *Broker) freeVacantSlots(ctx context.Context, agent string) (protocol.Sl
 	if len(left) == len(slots) {
 		return slots, nil
 	}
-	_, err = b.directory.PutSlots(ctx, agent, left, rev)
-	if errors.Is(err, ErrConflict) { // another change came first, and what it found counts
-		left, _, err = b.directory.Slots(ctx, agent)
+	_, err = b.engine.PutSlots(ctx, agent, left, rev)
+	if errors.Is(err, ErrConflict) { // another change came first; use its result
+		left, _, err = b.engine.Slots(ctx, agent)
 	}
 	return left, err
 }
 
-// isSlotVacant judges one slot. present remembers who is there.
+// isSlotVacant judges one slot. present caches the presence of holders.
 func (b *Broker) isSlotVacant(ctx context.Context, agent, ticket string, slot protocol.Slot, present map[string]bool) (bool, error) {
 	there, known := present[slot.Holder]
 	if !known {
-		_, err := b.directory.Holder(ctx, slot.Holder)
+		_, err := b.engine.Holder(ctx, slot.Holder)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			return false, err
 		}
@@ -274,13 +243,137 @@ func (b *Broker) isSlotVacant(ctx context.Context, agent, ticket string, slot pr
 	return lifecycle.SlotVacant(slot, state, agent, there, b.clock()), nil
 }
 
-// releaseSlot gives the claim's slot back, where its agent has a limit. A slot that
-// could not be freed counts until it is checked.
+// releaseSlot returns the claim's slot, if its agent has a limit. A slot that could not be freed
+// counts until the next check.
 func (c *Claim) releaseSlot(ctx context.Context) {
 	if !c.limited {
 		return
 	}
 	if err := c.b.freeSlot(ctx, c.Agent, c.Ticket, c.slot()); err != nil {
-		c.b.log.Debug("slot not freed; it is found vacant when it is needed", "ticket", c.Ticket, "err", err)
+		c.b.log.Debug("slot not freed; the next check frees it", "ticket", c.Ticket, "err", err)
+	}
+}
+
+// slotChange is one claim's change to its agent's slots. apply may be called several times, each
+// time with the current slots.
+type slotChange struct {
+	apply func(slots protocol.Slots) (next protocol.Slots, changed bool, err error)
+	done  chan error
+}
+
+// slotQueue has the pending changes of this process to one agent's slots. One of the waiting
+// callers makes them all in one write.
+type slotQueue struct {
+	writing chan struct{} // held by the caller that writes
+
+	mu      sync.Mutex
+	pending []*slotChange
+
+	// The result of this process's last write; guarded by writing.
+	known bool
+	slots protocol.Slots
+	rev   uint64
+}
+
+func (w *slotWatch) queue(agent string) *slotQueue {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	q := w.each[agent]
+	if q == nil {
+		q = &slotQueue{writing: make(chan struct{}, 1)}
+		if w.each == nil {
+			w.each = map[string]*slotQueue{}
+		}
+		w.each[agent] = q
+	}
+	return q
+}
+
+func (q *slotQueue) add(c *slotChange) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending = append(q.pending, c)
+}
+
+func (q *slotQueue) drain() []*slotChange {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := q.pending
+	q.pending = nil
+	return all
+}
+
+// changeSlots applies a change to an agent's slots. If ctx ends, the change may be made all the
+// same.
+func (b *Broker) changeSlots(ctx context.Context, agent string, apply func(protocol.Slots) (protocol.Slots, bool, error)) error {
+	q := b.slots.queue(agent)
+	for {
+		c := &slotChange{apply, make(chan error, 1)}
+		q.add(c)
+		select {
+		case q.writing <- struct{}{}:
+			if batch := q.drain(); len(batch) > 0 {
+				b.writeSlots(ctx, agent, q, batch)
+			}
+			<-q.writing
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		err := <-c.done // from this write, or an earlier one
+		stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		if !stopped || ctx.Err() != nil { // otherwise the context of another caller ended
+			return err
+		}
+	}
+}
+
+// writeSlots makes changes in one write, and retries until no other process interferes.
+func (b *Broker) writeSlots(ctx context.Context, agent string, q *slotQueue, batch []*slotChange) {
+	errs := make([]error, len(batch))
+	fail := func(err error) {
+		q.known = false
+		for i := range errs {
+			errs[i] = errors.Join(errs[i], err)
+		}
+	}
+	defer func() {
+		for i, c := range batch {
+			c.done <- errs[i]
+		}
+	}()
+	for {
+		fresh := !q.known
+		if fresh {
+			var err error
+			if q.slots, q.rev, err = b.engine.Slots(ctx, agent); err != nil {
+				fail(err)
+				return
+			}
+		}
+		next, writes, doubt := q.slots, false, false
+		for i, c := range batch {
+			after, changed, err := c.apply(next)
+			if errs[i] = err; changed {
+				next, writes = after, true
+			} else {
+				doubt = true
+			}
+		}
+		if q.known = fresh || !doubt; !q.known {
+			continue // outdated slots must not decide a refusal or a no-op
+		}
+		if !writes {
+			return
+		}
+		rev, err := b.engine.PutSlots(ctx, agent, next, q.rev)
+		switch {
+		case err == nil:
+			q.slots, q.rev = next, rev
+			return
+		case !errors.Is(err, ErrConflict) || ctx.Err() != nil:
+			fail(errors.Join(err, ctx.Err()))
+			return
+		}
+		q.known = false
 	}
 }

@@ -1,9 +1,12 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
@@ -11,30 +14,28 @@ import (
 	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
-// Prepared is a package that was checked, made complete and cleared of
-// secrets, with the ticket it will have. Nothing was written yet.
+// Prepared is a validated, completed and redacted package, with its ticket. Nothing is written yet.
 type Prepared struct {
 	Ticket  string
 	Package protocol.Package
-	Body    json.RawMessage // the package as it will be stored
-	// Whole is Body with the conversation that goes by reference: what is sent to a gateway,
-	// which stores it.
+	Body    json.RawMessage // the package in its stored form
+	// Whole is Body with a conversation that is passed by reference: the form for a gateway, which
+	// stores it.
 	Whole json.RawMessage
-	// Redacted counts the secrets that were taken out.
+	// Redacted counts the secrets that were removed.
 	Redacted int
 	summary  protocol.Summary
-	context  string // of a child: the hash of its context
+	context  string // for a child: the hash of its context
 	// parts are the bodies that the package refers to.
 	parts [][]byte
-	// pastDeadline says that the deadline has passed: nothing is begun any more, but what
-	// was submitted under its key before is found.
+	// pastDeadline is the error for a deadline that has passed: Submit starts nothing, but finds an
+	// earlier submission with the same key.
 	pastDeadline error
 }
 
-// Prepare checks a package and gives it its ticket: derived from source and key
-// if it has a key, else random. A *protocol.Error says what is wrong. A deadline
-// that has passed is Submit's to refuse where there is a key: the same package may
-// have been submitted while there was time.
+// Prepare checks a package and assigns its ticket: derived from source and key if it has a key,
+// otherwise random. A *protocol.Error has the fault. If there is a key, a deadline that has passed
+// is left to Submit: the same package may have been submitted in time.
 func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, error) {
 	now := b.now(Head{})
 	given := pkg.CreatedAt
@@ -48,7 +49,7 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 			return Prepared{}, err
 		}
 	}
-	trace := pkg.TakeTrace() // before the digest is made: from within another trace it is the same package
+	trace := pkg.TakeTrace() // before the digest, which must not depend on the trace
 	var parts [][]byte
 	var whole json.RawMessage
 	referred := 0
@@ -68,7 +69,7 @@ func (b *Broker) Prepare(ctx context.Context, pkg protocol.Package) (Prepared, e
 	ticket, digested := protocol.NewTicket(), body
 	if pkg.Key != "" {
 		ticket = protocol.TicketForKey(pkg.Source, pkg.Key)
-		if given.IsZero() { // the same package sent again has another time, and is the same
+		if given.IsZero() { // a resubmission has another time, but is the same package
 			again := pkg
 			again.CreatedAt = given
 			if digested, _, err = b.encodePackage(ctx, again); err != nil {
@@ -92,19 +93,17 @@ func (b *Broker) encodePackage(ctx context.Context, pkg protocol.Package) (json.
 	return b.redact(ctx, body)
 }
 
-// Submit appends a prepared package to the ledger and puts its offer into the
-// target's queue. Submitting the same key with the same package again returns
-// the handoff that is there, at any later time, and makes up for what an
-// interrupted submission may have left. Lost connections are tried again until ctx
-// ends; then the submission may or may not have happened, which Status tells, or
-// Submit again with the same Prepared.
+// Submit appends a prepared package to the ledger and puts its offer into the target's queue.
+// Repeating a submission with the same key and package returns the existing handoff, at any later
+// time, and completes an interrupted submission. Submit retries lost connections until ctx ends;
+// then the submission may or may not be stored: call Status, or Submit again with the same
+// Prepared.
 //
-// The trace that it is in is the package's own, else that of ctx (WithTrace).
+// Its trace is the package's own, otherwise that of ctx (WithTrace).
 func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error) {
 	in.summary.Trace = summaryTrace(ctx, in.summary.Trace)
 	for {
-		// What goes before the append gives up after a while, and nothing has happened
-		// then; the append itself does not.
+		// The steps before the append time out without any effect; the append itself does not time out.
 		head, err = b.submit(ctx, in)
 		if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrClosed) {
 			return head, err
@@ -117,8 +116,7 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error)
 	}
 }
 
-// submitAgain is the time from a try at a submission that did not reach the engine to
-// the next one.
+// submitAgain is the pause after a submission that did not reach the engine.
 const submitAgain = 200 * time.Millisecond
 
 func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
@@ -145,78 +143,47 @@ func (b *Broker) submit(ctx context.Context, in Prepared) (Head, error) {
 		return Head{}, err
 	case head.State.Aggregate != nil:
 		if err := b.submitMissingMembers(ctx, *head, head.State.Children.Made.Numbers()); err != nil {
-			b.log.Warn("members not submitted; a supervisor will", "ticket", head.Ticket, "err", err)
+			b.log.Warn("members not submitted; a supervisor will submit them", "ticket", head.Ticket, "err", err)
 		}
 		return *head, nil
 	}
-	if !lifecycle.DutiesOf(head.State).Offer { // a gate or a breaker stands before it
+	if !lifecycle.DutiesOf(head.State).Offer { // it waits for a gate or a breaker
 		b.callForBids(ctx, *head)
 		return b.joinSubmitted(ctx, *head)
 	}
 	if err := b.putOffer(ctx, head, packed.body, packed.blob, annotations{}); err != nil {
-		b.log.Warn("offer not queued; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+		b.log.Warn("offer not queued; a supervisor will queue it", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
 	return *head, nil
 }
 
-// decideFirstAppend makes the first append, still without the package, and returns what it read of
-// the directory: as little as the target needs.
-func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (lifecycle.Step, *lifecycle.Directory, error) {
+// decideFirstAppend decides the first append, without the package, and returns the arguments of the
+// decision: its directory is the part that the target needs. The restrictions of the source of
+// a group are checked before its members, since a result may hand off to missing members.
+func (b *Broker) decideFirstAppend(ctx context.Context, in Prepared) (step lifecycle.Step, q lifecycle.Query, err error) {
 	if in.pastDeadline != nil {
-		return lifecycle.Step{}, nil, in.pastDeadline
+		return step, q, in.pastDeadline
 	}
-	err := b.followParent(ctx, &in)
-	if err != nil {
-		return lifecycle.Step{}, nil, nameParties(err, in.Package)
-	}
-	if in.summary.Aggregate == nil {
-		step, directory, err := b.decideSubmission(ctx, in)
-		return step, directory, nameParties(err, in.Package)
-	}
-	directory, err := b.Directory(ctx) // its source is in it, too
-	if err != nil {
-		return lifecycle.Step{}, nil, err
-	}
-	step, settings, err := b.decideGroup(ctx, in.Ticket, in.summary)
+	err = b.followParent(ctx, &in)
 	if err == nil {
-		err = b.checkMembers(ctx, in, directory)
+		step, q, err = b.decideSubmission(ctx, in)
 	}
-	return step, settings, nameParties(err, in.Package)
-}
-
-// decideGroup decides the first append of a group. What bars its source from handing it off is
-// found before its members are looked at, since a result may hand off to some that are not there.
-func (b *Broker) decideGroup(ctx context.Context, ticket string, s protocol.Summary) (lifecycle.Step, *lifecycle.Directory, error) {
-	settings, err := b.withFleet(ctx, noAgents)
-	if err != nil {
-		return lifecycle.Step{}, nil, err
+	if err == nil && in.summary.Aggregate != nil {
+		err = b.checkMembers(ctx, in)
 	}
-	source, remembered, err := b.recentSource(ctx, s)
-	if err != nil {
-		return lifecycle.Step{}, nil, err
-	}
-	step, err := lifecycle.Submit(ticket, s, protocol.Submitted{}, settings.WithAgent(source), b.now(Head{}))
-	if err != nil && source != nil && remembered {
-		d, unread := b.onlyAgent(ctx, s.Source)
-		if unread != nil {
-			return lifecycle.Step{}, nil, unread
-		}
-		source = restricted(d, s.Source)
-		step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, settings.WithAgent(source), b.now(Head{}))
-	}
-	return step, settings.WithAgent(source), err
+	return step, q, nameParties(err, in.Package)
 }
 
 // followParent takes the lineage of a submission from the handoff that it names as its parent, so
-// that agents which submit beside their leases are seen to go in a circle too. A parent that is open
-// and has limits refuses it.
+// that loops of agents that submit without their leases are detected, too. An open parent with
+// limits refuses the submission.
 func (b *Broker) followParent(ctx context.Context, in *Prepared) error {
 	s := &in.summary
-	if s.Parent == "" || in.context != "" { // handed off under a lease it has its lineage
+	if s.Parent == "" || in.context != "" { // a child handed off under a lease already has its lineage
 		return nil
 	}
 	parent, err := b.Head(ctx, s.Parent, 0)
-	if isAbsent(err) { // a ticket of another system, say
+	if isAbsent(err) { // for example a ticket of another system
 		return nil
 	}
 	if err == nil {
@@ -246,7 +213,7 @@ func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, er
 	return step.State.Agent, nil
 }
 
-// resubmit is a submission that cannot be the first.
+// resubmit handles a submission that is not the first.
 func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, error) {
 	head, err := b.submittedBefore(ctx, in, why)
 	if err == nil {
@@ -262,16 +229,16 @@ func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, er
 // callForBids submits the calls of a handoff that waits for bids.
 func (b *Broker) callForBids(ctx context.Context, head Head) {
 	if _, err := b.EnsureBids(ctx, head); err != nil {
-		b.log.Warn("agents not asked for bids; a supervisor does", "ticket", head.Ticket, "err", err)
+		b.log.Warn("agents not asked for bids; a supervisor will ask them", "ticket", head.Ticket, "err", err)
 	}
 }
 
-// joinSubmitted gives a handoff that was submitted behind the gate of its workspace its place. One
-// that has lost the race for the last place is refused, as it would have been a moment later.
+// joinSubmitted gives a handoff that waits at the gate of its workspace its place. If it has lost
+// the race for the last place, it is refused, as it would have been a moment later.
 func (b *Broker) joinSubmitted(ctx context.Context, head Head) (Head, error) {
 	joined, err := b.EnsureWorkspace(ctx, head)
 	if err != nil {
-		b.log.Warn("no place in the workspace yet; a supervisor makes it", "ticket", head.Ticket, "err", err)
+		b.log.Warn("no place in the workspace yet; a supervisor will reserve it", "ticket", head.Ticket, "err", err)
 		return head, nil
 	}
 	if refused := wasTurnedAway(joined.State); refused != nil {
@@ -280,7 +247,7 @@ func (b *Broker) joinSubmitted(ctx context.Context, head Head) (Head, error) {
 	return joined, nil
 }
 
-// wasTurnedAway returns the refusal of a handoff that had no place in its workspace, or no locks.
+// wasTurnedAway returns the refusal of a handoff that got no place in its workspace, or no locks.
 func wasTurnedAway(s protocol.State) error {
 	if !s.Closed || s.Workspace == "" || s.Joined || s.Outcome != protocol.OutcomeRejected {
 		return nil
@@ -292,9 +259,9 @@ func wasTurnedAway(s protocol.State) error {
 	return nil
 }
 
-// submittedBefore tells a repeated submission from a key used for something else,
-// and from one that is refused, for the reason why, and always was. A submission
-// that was accepted once is not refused later: its target may be gone by now.
+// submittedBefore finds the earlier submission of a repeated one. It returns an error if the key
+// was used for another package, or why if there is none. A submission that was accepted once is not
+// refused later, even if its target no longer exists.
 func (b *Broker) submittedBefore(ctx context.Context, in Prepared, why error) (Head, error) {
 	var refused *protocol.Error
 	isThere := errors.Is(why, ErrConflict)
@@ -313,7 +280,7 @@ func (b *Broker) submittedBefore(ctx context.Context, in Prepared, why error) (H
 	return head, nil
 }
 
-// finishSubmission does what a submitter that died behind its append has left undone.
+// finishSubmission completes the work of a submitter that died after its append.
 func (b *Broker) finishSubmission(ctx context.Context, head Head) {
 	var err error
 	switch {
@@ -323,11 +290,11 @@ func (b *Broker) finishSubmission(ctx context.Context, head Head) {
 		err = b.EnsureOffer(ctx, head)
 	}
 	if err != nil {
-		b.log.Warn("not made up for; a supervisor will", "ticket", head.Ticket, "seq", head.Seq, "err", err)
+		b.log.Warn("interrupted submission not completed; a supervisor will complete it", "ticket", head.Ticket, "seq", head.Seq, "err", err)
 	}
 }
 
-// nameParties puts source and target of a package into an error about it.
+// nameParties adds the source and target of a package to an error.
 func nameParties(err error, pkg protocol.Package) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
@@ -336,4 +303,99 @@ func nameParties(err error, pkg protocol.Package) error {
 	with := *e
 	with.Source, with.Target = pkg.Source, pkg.Target.String()
 	return &with
+}
+
+// checkMembers refuses a group if one recipient cannot get an offer. A recipient that a rule bars
+// is reported before a missing one: hand-offs to missing recipients are recorded all the same.
+func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
+	directory, err := b.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	group := protocol.State{Ticket: in.Ticket, Summary: in.summary}
+	var first error
+	for n := range in.summary.Aggregate.Size {
+		member, err := in.Package.MemberAt(in.Ticket, n)
+		if err != nil {
+			return err
+		}
+		summary, body := lifecycle.MemberOf(group, member, "", nil), in.Body
+		if !member.Shared && directory.HasContracts() {
+			if body, _, err = b.encodePackage(ctx, member.Package); err != nil {
+				return err
+			}
+		}
+		q := lifecycle.Query{Directory: directory, Contract: contractOf(body, &member.Package.Context)}
+		if first != nil && !isBarred(summary, q) {
+			continue
+		}
+		why, err := b.refusal(ctx, summary, q)
+		if err == nil {
+			err = why
+		}
+		var refused *protocol.Error
+		if errors.As(err, &refused) {
+			with := *refused
+			with.Field = fmt.Sprintf("members[%d].%s", n, refused.Field)
+			switch {
+			case member.Shared && refused.Code == protocol.CodeContract: // the shared context breaks the contract
+				with.Field = refused.Field
+			case member.Shared:
+				with.Field = fmt.Sprintf("target.agents[%d]", n)
+			}
+			if lifecycle.Bars(refused.Code) {
+				return &with
+			}
+			first = cmp.Or(first, error(&with))
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return first
+}
+
+// isBarred reports whether a rule bars a handoff, judged by a snapshot.
+func isBarred(s protocol.Summary, q lifecycle.Query) bool {
+	var refused *protocol.Error
+	_, err := lifecycle.Admit(s, q)
+	return errors.As(err, &refused) && lifecycle.Bars(refused.Code)
+}
+
+// respell replaces the names in a package that a result hands off by the agents that they denote
+// (Directory.Spelled). A name that denotes no agent is kept if it could be the id of a future
+// agent; field is that of the command. It makes only reads that the submission of the package makes
+// next.
+func (c *Claim) respell(ctx context.Context, field string, pkg *protocol.Package) error {
+	names := []*string{&pkg.Target.Agent}
+	for i := range pkg.Target.Agents {
+		names = append(names, &pkg.Target.Agents[i])
+	}
+	for i := range pkg.Members {
+		names = append(names, &pkg.Members[i].Target.Agent)
+	}
+	for _, name := range names {
+		isID := protocol.CheckAgent(field, *name)
+		if *name == "" || *name == protocol.Human {
+			continue
+		}
+		if isID == nil && len(names) == 1 {
+			if profile, _, err := c.b.recentProfile(ctx, *name, profileFresh); err != nil || profile != nil {
+				return err
+			}
+		}
+		d, err := c.b.Directory(ctx)
+		if err != nil {
+			return err
+		}
+		if agent, ok := d.Spelled(*name); ok {
+			*name = agent
+		} else if alike := d.Alike(*name); len(alike) > 1 && isID != nil {
+			return protocol.Errorf(protocol.CodeInvalid, field, "%q may be any of %s; use one of these names", *name, strings.Join(alike, ", "))
+		} else if isID != nil {
+			return isID
+		}
+	}
+	return nil
 }

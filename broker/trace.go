@@ -6,13 +6,12 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// traceKey is under which a context carries a trace.
+// traceKey is the context key of a trace.
 type traceKey struct{}
 
-// WithTrace says which span what is done under the context follows from: a
-// handoff that is submitted there, and has no trace of its own, is in that trace,
-// and the engine's messages name it. A worker's handler has it of its work. One
-// that breaks the rules is none.
+// WithTrace sets the span that operations under the context follow from: a handoff submitted there
+// without its own trace joins that trace, and the engine's messages name it. A worker's handler
+// gets the trace of its work. An invalid trace counts as none.
 func WithTrace(ctx context.Context, t protocol.TraceContext) context.Context {
 	if t.Validate() != nil {
 		t = protocol.TraceContext{}
@@ -20,14 +19,14 @@ func WithTrace(ctx context.Context, t protocol.TraceContext) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceFrom is the span of WithTrace; zero is none.
+// TraceFrom returns the span of WithTrace; zero is none.
 func TraceFrom(ctx context.Context) protocol.TraceContext {
 	t, _ := ctx.Value(traceKey{}).(protocol.TraceContext)
 	return t
 }
 
-// withHandoffTrace lets the engine's messages about a handoff name it, where it is in a
-// trace that another program knows of. Any other costs nothing.
+// withHandoffTrace makes the engine's messages about a handoff name its trace, if another program
+// knows that trace. Otherwise it costs nothing.
 func withHandoffTrace(ctx context.Context, s *protocol.State) context.Context {
 	if s.Trace == nil {
 		return ctx
@@ -35,7 +34,7 @@ func withHandoffTrace(ctx context.Context, s *protocol.State) context.Context {
 	return WithTrace(ctx, s.TraceAt(protocol.SpanHandoff, 0))
 }
 
-// summaryTrace is the trace that a summary says: given, or of the context.
+// summaryTrace returns the trace of a summary: given, or that of the context.
 func summaryTrace(ctx context.Context, given *protocol.TraceContext) *protocol.TraceContext {
 	if given == nil {
 		return nilIfZero(TraceFrom(ctx))
@@ -43,17 +42,17 @@ func summaryTrace(ctx context.Context, given *protocol.TraceContext) *protocol.T
 	return given
 }
 
-// nilIfZero is how a summary has a trace.
+// nilIfZero converts a trace to the form in a summary.
 func nilIfZero(t protocol.TraceContext) *protocol.TraceContext {
 	if t.IsZero() {
 		return nil
 	}
-	own := t // so that none allocates nothing
+	own := t // a copy, so that the zero case allocates nothing
 	return &own
 }
 
-// childSpan is the span that a child's package names, or a span inside of the work
-// under which it is handed off; nil is the work itself, which goes without saying.
+// childSpan returns the span that a child's package names, or a span inside of the work that hands
+// it off; nil is the work itself.
 func childSpan(ctx context.Context, parent protocol.State, given *protocol.TraceContext) *protocol.TraceContext {
 	if t := summaryTrace(ctx, given); t != nil && t.SpanID() != parent.SpanID(protocol.SpanWork, parent.Fence) {
 		return t

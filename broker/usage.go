@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -9,7 +10,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Spend records what this attempt has used so far. What is no more than it had said changes
+// Spend records the usage of this attempt so far. Repeating a usage that is not higher changes
 // nothing, and is no error.
 func (c *Claim) Spend(ctx context.Context, usage protocol.Usage) error {
 	if err := usage.Validate(); err != nil {
@@ -36,8 +37,8 @@ func (c *Claim) price(ctx context.Context, usage *protocol.Usage) (*protocol.Usa
 	return c.b.price(ctx, c.Agent, s.Usage.Said(s.Fence), usage)
 }
 
-// price completes a usage with its cost by the profile of the agent, where it names none: that of
-// all that the attempt has said by now. Nil stays nil, and asks for nothing.
+// price adds to a usage its cost by the profile of the agent, if it has none: the cost of all usage
+// that the attempt has reported so far. Nil stays nil, without a read.
 func (b *Broker) price(ctx context.Context, agent string, said protocol.Usage, usage *protocol.Usage) (*protocol.Usage, error) {
 	if usage == nil || usage.IsZero() {
 		return nil, nil
@@ -47,17 +48,16 @@ func (b *Broker) price(ctx context.Context, agent string, said protocol.Usage, u
 	if complete.CostMicros != 0 || complete.Tokens == 0 {
 		return &complete, nil
 	}
-	directory, _, err := b.recentAgent(ctx, agent)
+	profile, _, err := b.recentProfile(ctx, agent, profileFresh)
 	if err != nil {
 		return nil, err
 	}
-	profile, _ := directory.Agent(agent)
 	said.CostMicros = 0
-	complete.CostMicros = profile.Price.Of(complete.Max(said)).CostMicros
+	complete.CostMicros = cmp.Or(profile, &protocol.Profile{}).Price.Of(complete.Max(said)).CostMicros
 	return &complete, nil
 }
 
-// validUsage is the usage of a result that is refused, unless that itself is what is wrong.
+// validUsage returns the usage of a refused result, unless the usage itself is invalid.
 func validUsage(usage *protocol.Usage) *protocol.Usage {
 	if usage == nil || usage.Validate() != nil {
 		return nil
@@ -65,11 +65,11 @@ func validUsage(usage *protocol.Usage) *protocol.Usage {
 	return usage
 }
 
-// tokenBytes is about how many bytes of JSON a token has, of a package that is not read for it.
+// tokenBytes is the approximate JSON size of a token, for a package that is not read to count them.
 const tokenBytes = 4
 
-// meter estimates the tokens of a package, in the step that submits it, where a limit of tokens
-// bounds the handoff. Others are not measured.
+// meter estimates the tokens of a package, in the step that submits it, if a limit of tokens
+// applies to the handoff.
 func meter(step *lifecycle.Step, body json.RawMessage, blob *protocol.BlobRef) {
 	submitted := step.Events[0].(*protocol.Submitted)
 	if l := submitted.Summary.Limits; l == nil || l.MaxTokens == nil {
@@ -82,14 +82,14 @@ func meter(step *lifecycle.Step, body json.RawMessage, blob *protocol.BlobRef) {
 	submitted.Summary.Meter, step.State.Meter = tokens, tokens
 }
 
-// Raise adds to the limits of an open handoff. One that waits for its budget goes on then. Amounts
-// are what is added to each limit; one that the handoff does not have is refused.
+// Raise adds to the limits of an open handoff. A handoff that waits for its budget then continues.
+// Amounts are added to each limit; an amount for a limit that the handoff does not have is refused.
 func (b *Broker) Raise(ctx context.Context, ticket, by string, more protocol.Amounts) (protocol.State, error) {
 	if err := protocol.CheckBy("by", by); err != nil {
 		return protocol.State{}, err
 	}
-	head, err := b.intervene(ctx, ticket, b.decisionDirectory, func(h Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Raise(h.State, d, by, more, now)
+	head, err := b.intervene(ctx, ticket, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Raise(h.State, q, by, more)
 	})
 	return head.State, err
 }

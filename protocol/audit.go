@@ -6,11 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
-// AuditType is what an audit record says has happened. Deferred and noted are ours, for what
-// the handoff protocol specification has no word for.
+// AuditType is the kind of an audit record. The handoff protocol specification has no word for
+// deferred and noted: these are ours.
 type AuditType string
 
 const (
@@ -22,81 +23,78 @@ const (
 	AuditTimeout   AuditType = "timeout"
 	AuditEscalated AuditType = "escalated"
 	AuditCancelled AuditType = "cancelled"
-	// AuditDeferred is the third answer to an offer: not now, or only if.
+	// AuditDeferred is the third answer to an offer: not now, or only under a condition.
 	AuditDeferred AuditType = "deferred"
-	// AuditNoted is an append that holds none of the above: a retry, a beat of
-	// progress, a reminder. It has a record all the same, so that what is
-	// exported is the whole chain.
+	// AuditNoted is an append without any of the other kinds: a retry, a report of progress, a
+	// reminder. It has a record too, so that an export contains the whole chain.
 	AuditNoted AuditType = "noted"
 )
 
-// AuditTypes are all of them.
+// AuditTypes lists all kinds.
 var AuditTypes = []AuditType{AuditInitiated, AuditAccepted, AuditRejected, AuditCompleted, AuditFailed, AuditTimeout,
 	AuditEscalated, AuditCancelled, AuditDeferred, AuditNoted}
 
-// AuditRecord is one line of the audit trail, and where in the ledger it comes from. It is made
-// of an append, never stored: the ledger is the trail.
+// AuditRecord is one line of the audit trail, with its place in the ledger. It is computed from an
+// append and never stored: the ledger is the trail.
 type AuditRecord struct {
 	HandoffID       string          `json:"handoff_id"`
 	Timestamp       Time            `json:"timestamp"` // of the event
 	EventType       AuditType       `json:"event_type"`
-	FromAgent       string          `json:"from_agent"` // the source; of an escalation who passes it up
+	FromAgent       string          `json:"from_agent"` // the source; of an escalation the agent that escalates
 	ToAgent         string          `json:"to_agent"`   // the agent that the event concerns
 	HandoffType     Type            `json:"handoff_type"`
 	Reason          string          `json:"reason"`
 	ContextSnapshot ContextSnapshot `json:"context_snapshot"`
-	// DecisionRationale is the package's; of an escalation its reason, and the
-	// assessment of who escalates.
+	// DecisionRationale is the package's; of an escalation its reason, and the assessment of the agent
+	// that escalates.
 	DecisionRationale string `json:"decision_rationale"`
 	RiskLevel         Risk   `json:"risk_level"`
 	DurationMS        int64  `json:"duration_ms"` // from the submission to this event
 	TokensConsumed    int64  `json:"tokens_consumed"`
-	// Outcome is success, partial or failed, in the record that closes the
-	// handoff; ClosedAs says there how it ended in the words of a state.
+	// Outcome is success, partial or failed, in the record that closes the handoff; ClosedAs is the
+	// state's outcome there.
 	Outcome  ResultStatus `json:"outcome,omitempty"`
 	ClosedAs Outcome      `json:"closed_as,omitempty"`
 
 	Event    EventType `json:"event,omitempty"`   // of docs/concepts/lifecycle.md
-	By       string    `json:"by,omitempty"`      // who caused it
+	By       string    `json:"by,omitempty"`      // its author
 	Attempt  int       `json:"attempt,omitempty"` // at this agent
 	Seq      uint64    `json:"seq"`               // of its append in the ledger
-	N        int       `json:"n"`                 // its event's place in that, from 0
+	N        int       `json:"n"`                 // the index of its event in the append, from 0
 	Hash     string    `json:"hash"`              // sha256 of the append as stored, hex
 	PrevHash string    `json:"prev_hash,omitempty"`
 }
 
-// ContextSnapshot is what the handoff was about, and where it stood.
+// ContextSnapshot is the subject of the handoff, and its status.
 type ContextSnapshot struct {
 	TaskID     string `json:"task_id"`
 	TaskStatus string `json:"task_status"` // after the append: pending, in_progress, blocked, complete or failed
-	// VariablesHash is VariablesHash of the package, where the record says that the
-	// handoff completed that of its result; empty where that is lost. ArtifactCount
-	// is likewise the package's or the result's.
+	// VariablesHash is the hash of the package's variables; in the record of a completion, of the
+	// result's variables, or empty if that is lost. ArtifactCount likewise.
 	VariablesHash string `json:"context_variables_hash"`
 	ArtifactCount int    `json:"artifact_count"`
 }
 
-// Snapshot is what audit records need to know of a package. The package never
-// changes, so it is made once for a handoff. The zero value is a package that
-// could not be read.
+// Snapshot is the part of a package that audit records need. The package never changes, so it is
+// made once per handoff. The zero value is a package that could not be read.
 type Snapshot struct {
 	Reason        string
 	Rationale     string
 	VariablesHash string
 	Artifacts     int
-	// Result is that of the result which an append completes the handoff with.
+	// Result is the snapshot of the result with which an append completes the handoff.
 	Result ResultSnapshot
 }
 
-// ResultSnapshot is what audit records need to know of a result. The zero value
-// is a result that could not be read.
+// ResultSnapshot is the part of a result that audit records need. The zero value is a result that
+// could not be read.
 type ResultSnapshot struct {
 	VariablesHash string
 	Artifacts     int
 }
 
-// ResultSnapshotOf reads a snapshot out of a result as stored. Without a body there
-// is no result, and nothing was lost.
+// ResultSnapshotOf reads a snapshot from a stored result. Without a body there is no result, and
+// nothing was lost.
 func ResultSnapshotOf(body []byte) (ResultSnapshot, error) {
 	var result Result
 	if len(body) > 0 {
@@ -108,11 +106,10 @@ func ResultSnapshotOf(body []byte) (ResultSnapshot, error) {
 	return ResultSnapshot{VariablesHash: VariablesHash(result.Variables), Artifacts: len(result.Artifacts.All())}, nil
 }
 
-// Completes tells whether an event ends a handoff with a result, whose snapshot
-// its record has.
+// Completes reports whether an event ends a handoff with a result, whose snapshot its record has.
 func Completes(e EventType) bool { return e == EventCompleted || e == EventLateResultUsed }
 
-// SnapshotOf reads a snapshot out of a package as stored.
+// SnapshotOf reads a snapshot from a stored package.
 func SnapshotOf(body []byte) (Snapshot, error) {
 	pkg, err := DecodePackage(body)
 	if err != nil {
@@ -122,20 +119,19 @@ func SnapshotOf(body []byte) (Snapshot, error) {
 		VariablesHash: VariablesHash(pkg.Context.Variables), Artifacts: len(pkg.Context.Artifacts.All())}, nil
 }
 
-// VariablesHash is the SHA-256, in hex, of the variables as one JSON object:
-// the names in the order of their bytes at every level, no white space, strings
-// with no more escapes than JSON demands (and U+2028, U+2029), numbers as they
-// were written. Without variables it is that of {}.
+// VariablesHash returns the SHA-256, in hex, of the variables as one JSON object. Names are sorted
+// by their bytes at every level; there is no white space; strings have no more escapes than JSON
+// demands (and U+2028, U+2029); numbers stay as written. Without variables it is the hash of {}.
 func VariablesHash(variables map[string]json.RawMessage) string {
 	body, err := Marshal(canonicalMap(variables))
-	if err != nil { // what was decoded from JSON has a JSON form
+	if err != nil { // values decoded from JSON have a JSON form
 		return ""
 	}
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:])
 }
 
-// canonical is a value that encoding/json writes with its names in order.
+// canonical returns a value that encoding/json writes with sorted names.
 func canonical(raw json.RawMessage) any {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -146,17 +142,29 @@ func canonical(raw json.RawMessage) any {
 	return v
 }
 
-// AuditOf is what an append leaves in the audit trail: a record for each event
-// that an AuditType stands for, in their order, or one AuditNoted where there is
-// none. The mapping is auditEvent, and a table in docs/operations/audit.md.
+// AuditOf returns the audit records of an append: one for each event that has an AuditType, in
+// order, or one AuditNoted if there is none. The kinds are in the outlines of the events, and a table in
+// docs/operations/audit.md.
 func AuditOf(c Change, of Snapshot) []AuditRecord {
 	s := c.Record.State
+	agentAt := func(n int) string { return cmp.Or(c.Record.AgentAt(n), s.TargetWords()) }
 	var records []AuditRecord
 	for n, e := range c.Record.Events {
-		r := AuditRecord{N: n, Timestamp: e.When().UTC(), Event: e.EventType(), FromAgent: s.Source,
-			ToAgent: agentAt(c, n), Attempt: s.Attempt, DecisionRationale: of.Rationale}
-		if !auditEvent(&r, e, s, of) {
+		o := e.outline()
+		if o.Audit == "" {
 			continue
+		}
+		r := AuditRecord{N: n, EventType: o.Audit, Timestamp: e.When().UTC(), Event: e.EventType(), By: e.Author(),
+			FromAgent: cmp.Or(o.From, s.Source), ToAgent: cmp.Or(o.To, o.Agent, agentAt(n)), Attempt: cmp.Or(o.Attempt, s.Attempt),
+			Reason: colons(o.Code, o.Words), DecisionRationale: of.Rationale}
+		switch r.Event {
+		case EventSubmitted:
+			r.Reason = of.Reason
+		case EventEscalated, EventDenied:
+			r.DecisionRationale = colons(o.Words, o.Assessment)
+		}
+		if o.Closes {
+			r.ClosedAs, r.Outcome = s.Outcome, auditOutcome(s.Outcome)
 		}
 		if ack, missing := acknowledgement(r, s); missing && ack.EventType == AuditRejected {
 			records = append(records, ack, r)
@@ -167,11 +175,11 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 		}
 	}
 	if len(records) == 0 {
-		r := AuditRecord{EventType: AuditNoted, Timestamp: s.UpdatedAt.UTC(), FromAgent: s.Source, ToAgent: agentAt(c, 0),
+		r := AuditRecord{EventType: AuditNoted, Timestamp: s.UpdatedAt.UTC(), FromAgent: s.Source, ToAgent: agentAt(0),
 			Attempt: s.Attempt, DecisionRationale: of.Rationale}
 		if len(c.Record.Events) > 0 {
 			e := c.Record.Events[0]
-			r.Timestamp, r.Event = e.When().UTC(), e.EventType()
+			r.Timestamp, r.Event, r.By = e.When().UTC(), e.EventType(), e.Author()
 		}
 		records = append(records, r)
 	}
@@ -183,16 +191,14 @@ func AuditOf(c Change, of Snapshot) []AuditRecord {
 			r.ContextSnapshot.VariablesHash, r.ContextSnapshot.ArtifactCount = of.Result.VariablesHash, of.Result.Artifacts
 		}
 		r.DurationMS = max(0, r.Timestamp.Sub(s.SubmittedAt).Milliseconds())
-		r.By = causedBy(c.Record.Events, r.N)
 		r.Seq, r.Hash, r.PrevHash = c.Seq, c.Hash, s.PrevHash
 	}
 	return records
 }
 
-// acknowledgement is the record that a handoff must have beside initiated
-// where no agent gives it: a group is accepted as it is submitted, for the
-// work is its members'; one that closes before any agent has acknowledged it is
-// rejected by then.
+// acknowledgement returns the record that a handoff must have in addition to initiated, if no agent
+// acknowledges it. A group is accepted at its submission, because its members do the work. A
+// handoff that closes before any agent has acknowledged it is rejected.
 func acknowledgement(r AuditRecord, s State) (ack AuditRecord, missing bool) {
 	ack = r
 	switch {
@@ -207,69 +213,7 @@ func acknowledgement(r AuditRecord, s State) (ack AuditRecord, missing bool) {
 	return ack, true
 }
 
-// auditEvent fills in what an event says, and tells whether it leaves a record.
-func auditEvent(r *AuditRecord, e Event, s State, of Snapshot) bool {
-	switch e := e.(type) {
-	case *Submitted:
-		r.EventType, r.Reason = AuditInitiated, of.Reason
-	case *Accepted:
-		r.EventType, r.ToAgent, r.Attempt = AuditAccepted, e.Agent, e.Attempt
-	case *Taken:
-		r.EventType, r.ToAgent, r.Reason = AuditAccepted, e.Agent, e.Reason
-	case *Rejected:
-		r.EventType, r.ToAgent, r.Reason = AuditRejected, e.Agent, colons(e.ReasonCode, e.Reason)
-	case *Conditioned:
-		r.EventType, r.ToAgent, r.Reason = AuditDeferred, e.Agent, askedFor(e)
-	case *Gated:
-		r.EventType, r.ToAgent, r.Reason = AuditDeferred, e.Agent, colons("gated", gateReason(e))
-	case *Denied:
-		r.EventType, r.ToAgent, r.Reason, r.DecisionRationale = AuditRejected, e.Agent, colons("denied", e.Reason), e.Reason
-	case *Answered:
-		if !e.Answer.Deny {
-			return false
-		}
-		r.EventType, r.Reason = AuditRejected, colons("denied", cmp.Or(e.Answer.DenyReason, e.Answer.Text))
-	case *Failed:
-		r.EventType, r.Attempt, r.Reason = AuditFailed, e.Attempt, colons(e.Code, e.Message)
-	case *LeaseLost:
-		if e.Fence == 0 { // it was claimed and never acknowledged
-			return false
-		}
-		r.EventType, r.Attempt, r.Reason = AuditFailed, e.Attempt, colons("lease_lost", "the worker that had it is gone")
-	case *TimedOut:
-		r.EventType, r.Reason = AuditTimeout, string(e.Clock)
-		r.ToAgent = cmp.Or(e.Agent, r.ToAgent)
-	case *Escalated:
-		r.EventType, r.FromAgent, r.ToAgent, r.Reason = AuditEscalated, e.From, e.To, e.Reason
-		r.DecisionRationale = colons(e.Reason, e.Assessment)
-	case *Completed:
-		r.EventType = AuditCompleted
-	case *LateResultUsed:
-		r.EventType, r.Reason = AuditCompleted, "late_result"
-	case *RolledBack:
-		r.EventType, r.Reason = AuditFailed, colons("returned", e.Reason)
-	case *Closed:
-		r.EventType, r.Reason = auditClosing(e.Outcome), colons(e.Reason, e.Message)
-	default:
-		return false
-	}
-	switch e.(type) {
-	case *Completed, *LateResultUsed, *RolledBack, *Closed:
-		r.ClosedAs, r.Outcome = s.Outcome, auditOutcome(s.Outcome)
-	}
-	return true
-}
-
-// gateReason says what a gate waits for, and what asks for that.
-func gateReason(e *Gated) string {
-	words := make([]string, len(e.Waits))
-	for i, kind := range e.Waits {
-		words[i] = string(kind)
-	}
-	return colons(strings.Join(words, ", "), cmp.Or(e.Why, strings.Join(e.Rules, ", ")))
-}
-
-// auditClosing is the record of an end.
+// auditClosing returns the kind of record for an end.
 func auditClosing(o Outcome) AuditType {
 	switch o {
 	case OutcomeSuccess, OutcomePartial:
@@ -284,7 +228,7 @@ func auditClosing(o Outcome) AuditType {
 	return AuditFailed
 }
 
-// auditOutcome is an outcome in the three words of an audit record.
+// auditOutcome maps an outcome to the three words of an audit record.
 func auditOutcome(o Outcome) ResultStatus {
 	switch o {
 	case OutcomeSuccess:
@@ -295,38 +239,18 @@ func auditOutcome(o Outcome) ResultStatus {
 	return "failed"
 }
 
-// agentAt is who had the handoff, or before whom it stood, at an event: before
-// what moves it on in the same append.
-func agentAt(c Change, n int) string {
-	for _, e := range c.Record.Events[min(n, len(c.Record.Events)):] {
-		switch e := e.(type) {
-		case *Rerouted:
-			return e.From
-		case *Escalated:
-			return e.From
+// AgentAt returns the agent that had the handoff, or its offer, at event n of an append. Later events
+// of the append may move it.
+func (r *Record) AgentAt(n int) string {
+	for _, e := range r.Events[min(n, len(r.Events)):] {
+		if from := e.outline().From; from != "" {
+			return from
 		}
 	}
-	return cmp.Or(c.Record.State.Agent, c.Record.State.TargetWords())
+	return r.State.Agent
 }
 
-func causedBy(events []Event, n int) string {
-	if n >= len(events) {
-		return ""
-	}
-	return CausedBy(events[n])
-}
-
-// CausedBy is the name that an event gives of who made it.
-func CausedBy(e Event) string {
-	if e, ok := e.(interface{ causer() string }); ok {
-		return e.causer()
-	}
-	return ""
-}
-
-func (m Meta) causer() string { return m.By }
-
-// taskStatus is the state in the words of a task of the handoff protocol specification.
+// taskStatus returns the state in the words that the handoff protocol specification has for a task.
 func taskStatus(s State) string {
 	switch {
 	case s.Closed && (s.Outcome == OutcomeSuccess || s.Outcome == OutcomePartial):
@@ -343,7 +267,7 @@ func taskStatus(s State) string {
 	return "blocked"
 }
 
-// colons puts a colon between what is not empty.
+// colons joins the nonempty parts with colons.
 func colons(parts ...string) string {
 	kept := parts[:0:0]
 	for _, part := range parts {
@@ -352,4 +276,59 @@ func colons(parts ...string) string {
 		}
 	}
 	return strings.Join(kept, ": ")
+}
+
+// TrailWordsBytesMax is how much of a trail entry's words and assessment is kept.
+const TrailWordsBytesMax = 2 << 10
+
+// TrailOf returns the part of a handoff's history that the next agent needs: refusals and suggested
+// agents, questions and answers, escalations with their assessments, reroutes, timeouts, lost
+// leases, failed attempts with their last progress, and the origin of a redrive. It has at most
+// TrailMax entries, the newest, in the order of the history, with words cut to TrailWordsBytesMax.
+// Deferrals are omitted: they ask nothing.
+//
+// changes are those of one handoff from its first on; for a redrive, those of its origin followed
+// by its own.
+func TrailOf(changes []Change) []TrailEntry {
+	var trail []TrailEntry
+	agent := ""            // whose queue it is in, or its holder's
+	var reported *Progress // the last report of the attempt
+	for _, change := range changes {
+		for _, e := range change.Record.Events {
+			o := e.outline()
+			if o.Trail {
+				entry := TrailEntry{At: e.When(), Event: e.EventType(), Agent: cmp.Or(o.From, o.Agent, agent), To: cmp.Or(o.To, o.Suggests),
+					Code: o.Code, Words: CutText(o.Words, TrailWordsBytesMax), Assessment: CutText(o.Assessment, TrailWordsBytesMax), Level: o.Level}
+				switch entry.Event {
+				case EventSubmitted:
+					entry.Event, entry.Agent = EventRedriven, e.Author()
+				case EventAnswered:
+					entry.Agent, entry.To = e.Author(), agent
+				case EventFailed, EventLeaseLost, EventTimedOut:
+					entry.Progress, reported = reported, nil
+				}
+				trail = append(trail, entry)
+			}
+			agent = cmp.Or(o.To, agent)
+			if o.Takes {
+				reported = nil
+			} else if e, ok := e.(*Progressed); ok {
+				reported = trailProgress(e.Progress)
+			}
+		}
+		if len(trail) > 2*TrailMax { // a long history keeps no more than needed
+			trail = slices.Clone(trail[len(trail)-TrailMax:])
+		}
+	}
+	return trail[max(0, len(trail)-TrailMax):]
+}
+
+// trailProgress returns a report for a trail: bounded, and without usage, which is counted
+// elsewhere.
+func trailProgress(p Progress) *Progress {
+	p.Message, p.Usage = CutText(p.Message, TrailWordsBytesMax), nil
+	if len(p.Details) > TrailWordsBytesMax {
+		p.Details = nil
+	}
+	return &p
 }

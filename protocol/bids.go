@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// A call for bids: before a package for a capability is offered, some of the agents that have it
-// are asked what the work would cost them. Each is asked by a handoff of its own, the call, whose
-// result is the bid. The agent with the best bid gets the offer, and the others are told.
+// A call for bids: before a package for a capability is offered, some of the agents with that
+// capability estimate its cost. Each is asked by a separate handoff, the call, whose result is the
+// bid. The agent with the best bid gets the offer, and the others are informed.
 
-// Bids have a package for a capability go to the agent that makes the best bid.
+// Bids makes a package for a capability go to the agent with the best bid.
 type Bids struct {
-	WindowMS int64 `json:"window_ms,omitempty"` // time to bid; absent is BidWindowDefaultMS
-	Most     int   `json:"most,omitempty"`      // agents that are asked; absent is BiddersDefault
-	// Least is how many bids there have to be. With fewer, the policy on_no_taker decides. Absent is 1.
+	WindowMS int64 `json:"window_ms,omitempty"` // time to bid; absent: BidWindowDefaultMS
+	Most     int   `json:"most,omitempty"`      // number of agents that are asked; absent: BiddersDefault
+	// Least is the required number of bids; absent is 1. With fewer, the policy on_no_taker decides.
 	Least   int         `json:"least,omitempty"`
 	Weights *BidWeights `json:"weights,omitempty"` // absent is 1 for each
 }
 
-// BidWeights say what counts in a bid, each from 0 to BidWeightMax.
+// BidWeights are the weights of the parts of a bid, each from 0 to BidWeightMax.
 type BidWeights struct {
 	Cost       float64 `json:"cost,omitempty"`
 	ETA        float64 `json:"eta,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"`
 }
 
-// Bid is what an agent offers to do the work for: the body of a call's result. What it does not say
-// counts as the worst, where others say it.
+// Bid is the price and the terms of an agent for the work: the body of a call's result. A missing
+// part counts as the worst, if other bids have it.
 type Bid struct {
 	CostMicros *int64   `json:"cost_micros,omitempty"`           // millionths of a unit of cost
 	ETAMS      *int64   `json:"eta_ms,omitempty"`                // from the award to the result
 	Confidence *float64 `json:"confidence,omitempty"`            // 0 to 1
-	ValidMS    int64    `json:"valid_ms,omitempty"`              // how long it stands, from the award; absent is to the deadline
-	Conditions []string `json:"conditions,omitempty" redact:"-"` // on which it rests, in words, redacted with the result of the call
+	ValidMS    int64    `json:"valid_ms,omitempty"`              // how long it is valid, from the award; absent: to the deadline
+	Conditions []string `json:"conditions,omitempty" redact:"-"` // in words, redacted with the result of the call
 }
 
 // Bounds of bids.
@@ -44,16 +44,17 @@ const (
 	BiddersDefault     = 5
 	BiddersMax         = 32
 	BidWeightMax       = 100
-	// BidConditionsMax is how many conditions a bid has, and BidConditionBytesMax is the longest.
+	// BidConditionsMax is how many conditions a bid has, and BidConditionBytesMax the size of the
+	// longest.
 	BidConditionsMax     = 8
 	BidConditionBytesMax = 512
 	// BidBytesMax is the largest bid, in bytes of JSON.
 	BidBytesMax = 8 << 10
-	// callDescriptionBytesMax is how much of the task a call says.
+	// callDescriptionBytesMax is how much of the task's description a call contains.
 	callDescriptionBytesMax = 4 << 10
 )
 
-// Window is the time to bid.
+// Window returns the time to bid.
 func (b *Bids) Window() time.Duration {
 	if b.WindowMS > 0 {
 		return time.Duration(b.WindowMS) * time.Millisecond
@@ -61,7 +62,7 @@ func (b *Bids) Window() time.Duration {
 	return BidWindowDefaultMS * time.Millisecond
 }
 
-// Bidders is how many agents are asked at most, and Fewest how many bids there have to be.
+// Bidders returns how many agents are asked at most.
 func (b *Bids) Bidders() int {
 	if b.Most > 0 {
 		return b.Most
@@ -69,10 +70,10 @@ func (b *Bids) Bidders() int {
 	return BiddersDefault
 }
 
-// Fewest is how many bids there have to be.
+// Fewest returns how many bids are required.
 func (b *Bids) Fewest() int { return max(1, b.Least) }
 
-// Weighs returns what counts in a bid.
+// Weighs returns the weights of the parts of a bid.
 func (b *Bids) Weighs() BidWeights {
 	if b.Weights == nil {
 		return BidWeights{1, 1, 1}
@@ -178,14 +179,14 @@ func DecodeBid(body []byte) (Bid, error) {
 	return bid, bid.Validate()
 }
 
-// bidSchema is what the result of a call has to be. DecodeBid says the rest.
+// bidSchema is the schema of a call's result. DecodeBid checks the rest.
 const bidSchema = `{"type":"object","additionalProperties":false,"minProperties":1,"properties":{` +
 	`"cost_micros":{"type":"integer","minimum":0},"eta_ms":{"type":"integer","minimum":0},` +
 	`"confidence":{"type":"number","minimum":0,"maximum":1},"valid_ms":{"type":"integer","minimum":1},` +
 	`"conditions":{"type":"array","maxItems":8,"items":{"type":"string","maxLength":512}}},` +
 	`"anyOf":[{"required":["cost_micros"]},{"required":["eta_ms"]},{"required":["confidence"]}]}`
 
-// Call is what a call for bids tells of the work: the variable CallVariable of its package.
+// Call describes the work of a call for bids: the variable CallVariable of its package.
 type Call struct {
 	Ticket          string               `json:"ticket"` // of the handoff that the winner gets
 	Capability      string               `json:"capability"`
@@ -199,14 +200,14 @@ type Call struct {
 	BidUntil        Time                 `json:"bid_until"`
 }
 
-// ReadCall returns what the package of a call tells of the work. The error is a *Error.
+// ReadCall returns the description of the work from the package of a call. The error is a *Error.
 func ReadCall(pkg Package) (Call, error) {
 	var call Call
 	told, is := pkg.Context.Variables[CallVariable]
 	if !is {
 		return call, Errorf(CodeMissing, "context.variables."+CallVariable, "is missing: the package is no call for bids")
 	}
-	if err := json.Unmarshal(told, &call); err != nil { // leniently: a newer version may say more
+	if err := json.Unmarshal(told, &call); err != nil { // leniently: a newer version may add fields
 		return call, Errorf(CodeInvalid, "context.variables."+CallVariable, "is no call for bids: %v", err)
 	}
 	return call, nil
@@ -215,9 +216,9 @@ func ReadCall(pkg Package) (Call, error) {
 // CallVariable is the variable that holds the Call in the context of its package.
 const CallVariable = "call"
 
-// CallPackage is the package that asks an agent for a bid. work is the package of the handoff that
-// the winner gets, and tokens the estimate of its size. It passes ValidateOwn. It has one attempt,
-// and goes to no other agent and to no person.
+// CallPackage returns the package that asks an agent for a bid. work is the package of the handoff
+// that the winner gets, and tokens the estimate of its size. It passes ValidateOwn. It has one
+// attempt, and goes to no other agent and to no person.
 func CallPackage(state State, work Package, agent string, tokens int64, now Time) (Package, error) {
 	call := Call{Ticket: state.Ticket, Capability: state.Target.Capability, Required: state.Requires,
 		TaskType: work.Task.Type, Description: CutText(work.Task.Description, callDescriptionBytesMax), Complexity: work.Constraints.Complexity,
@@ -231,7 +232,7 @@ func CallPackage(state State, work Package, agent string, tokens int64, now Time
 	pkg := Package{
 		Type: Sequential, Source: System, Target: Target{Agent: agent}, Priority: state.Priority,
 		Reason: fmt.Sprintf("call for bids for %s", state.Ticket),
-		Task: Task{Type: CallVariable, Description: fmt.Sprintf("Make a bid for handoff %s, for which %s is needed: say as JSON what the work would cost (cost_micros), how long it would take (eta_ms), and how sure you are (confidence), or refuse. Do not do the work.\n\nThe work: %s",
+		Task: Task{Type: CallVariable, Description: fmt.Sprintf("Make a bid for handoff %s, which needs %s: give as JSON the cost of the work (cost_micros), its duration (eta_ms), and your confidence (confidence), or refuse. Do not do the work.\n\nThe work: %s",
 			state.Ticket, state.Target.Capability, call.Description)},
 		Context:      Context{Variables: map[string]json.RawMessage{CallVariable: told}},
 		Constraints:  Constraints{Deadline: state.Bidding.Until},
@@ -243,31 +244,83 @@ func CallPackage(state State, work Package, agent string, tokens int64, now Time
 	return pkg, nil
 }
 
-// Bidding is a call for bids, and what has become of it.
+// Bidding is a call for bids and its result.
 type Bidding struct {
-	Calls []string `json:"calls"` // the agents that are asked, by the number of their call
+	Calls []string `json:"calls"` // the asked agents, by the number of their call
 	Until Time     `json:"until"`
-	// AwardedAt is when the bids were compared. Winner is the agent with the best one; empty is that
+	// AwardedAt is when the bids were compared. Winner is the agent with the best one; it is empty if
 	// there were too few.
 	AwardedAt Time   `json:"awarded_at,omitzero"`
 	Winner    string `json:"winner,omitempty"`
-	// Bids are those that were made, the best first. The next one follows where an agent does not
-	// take the handoff.
+	// Bids lists the received bids, best first. The next one is used if an agent does not take the
+	// handoff.
 	Bids []RankedBid `json:"bids,omitempty"`
 }
 
-// RankedBid is a bid as the award has it.
+// RankedBid is a bid with its score in the award.
 type RankedBid struct {
 	Agent string  `json:"agent"`
 	Score float64 `json:"score"`          // 0 to 1
-	Until Time    `json:"until,omitzero"` // it stands until then; absent is to the deadline
+	Until Time    `json:"until,omitzero"` // valid until then; absent: to the deadline
 }
 
-// BidAnswer is what a bidder is told.
+// BidAnswer is the result of a bid for its bidder.
 type BidAnswer string
 
-// What a bidder is told.
+// The results of a bid.
 const (
 	BidWon  BidAnswer = "won"  // it gets the handoff
-	BidLost BidAnswer = "lost" // another agent does, or none; its bid stands while it is valid
+	BidLost BidAnswer = "lost" // another agent does, or none; its bid remains valid until its end
 )
+
+// The events of a call for bids: of the handoff with the work, and of the calls.
+const (
+	EventAwarded     EventType = "awarded"
+	EventUnawarded   EventType = "unawarded"
+	EventBidAnswered EventType = "bid_answered"
+)
+
+var bidEvents = []func() Event{empty[Awarded], empty[Unawarded], empty[BidAnswered]}
+
+// Awarded gives the handoff to the agent of the first bid.
+type Awarded struct {
+	Meta
+	AwardTerms
+}
+
+func (*Awarded) EventType() EventType { return EventAwarded }
+
+func (*Awarded) outline() Outline { return Outline{Gate: GateBids} }
+
+// Unawarded records that no agent gets the handoff by its bid: there are too few.
+type Unawarded struct {
+	Meta
+	AwardTerms
+}
+
+func (*Unawarded) EventType() EventType { return EventUnawarded }
+
+func (*Unawarded) outline() Outline { return Outline{Gate: GateBids} }
+
+// AwardTerms are the bids for a handoff, in the order of comparison.
+type AwardTerms struct {
+	Bids []AwardedBid `json:"bids,omitempty"` // best first
+	// Refused lists the asked agents that made no bid, or an unreadable one.
+	Refused []string `json:"refused,omitempty" redact:"-"`
+}
+
+// AwardedBid is a bid with its score.
+type AwardedBid struct {
+	Agent string  `json:"agent" redact:"-"`
+	Score float64 `json:"score"` // 0 to 1
+	Bid   Bid     `json:"bid"`
+}
+
+// BidAnswered reports the result of a bid to its agent. It is an event of the call.
+type BidAnswered struct {
+	Meta
+	Answer BidAnswer `json:"bid_answer" redact:"-"`
+	Agent  string    `json:"agent,omitempty" redact:"-"` // that gets the handoff
+}
+
+func (*BidAnswered) EventType() EventType { return EventBidAnswered }

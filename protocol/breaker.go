@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// Breaker are settings of the breakers of agents, in the fleet or in a profile, which wins field by
-// field. An agent has a breaker where either has any of them; a threshold of 0 is none.
+// Breaker holds the settings of agents' breakers, in the fleet or in a profile, which takes
+// precedence for each field. An agent has a breaker if either has any field; a threshold of 0 means
+// no breaker.
 type Breaker struct {
 	Threshold    *int   `json:"threshold,omitempty"`     // different handoffs that failed since the last success
-	WindowMS     *int64 `json:"window_ms,omitempty"`     // in which ends are counted
-	SharePercent *int   `json:"share_percent,omitempty"` // of the ends in the window that failed
-	OpenMS       *int64 `json:"open_ms,omitempty"`       // doubled with each opening that follows
+	WindowMS     *int64 `json:"window_ms,omitempty"`     // in which results are counted
+	SharePercent *int   `json:"share_percent,omitempty"` // of the attempts in the window that failed
+	OpenMS       *int64 `json:"open_ms,omitempty"`       // doubled with each further opening
 	OpenMaxMS    *int64 `json:"open_max_ms,omitempty"`
 	Probes       *int   `json:"probes,omitempty"` // at once, while half-open
 }
 
-// BreakerPolicy are the settings of one agent's breaker, resolved. With Threshold 0 it has none.
+// BreakerPolicy holds the resolved settings of one agent's breaker. Threshold 0 means no breaker.
 type BreakerPolicy struct {
 	Threshold    int   `json:"threshold"`
 	WindowMS     int64 `json:"window_ms"`
@@ -26,15 +27,15 @@ type BreakerPolicy struct {
 	Probes       int   `json:"probes"`
 }
 
-// DefaultBreaker is what holds of a breaker where neither profile nor fleet says otherwise.
+// DefaultBreaker returns the settings that neither profile nor fleet sets.
 func DefaultBreaker() BreakerPolicy {
 	return BreakerPolicy{Threshold: 3, WindowMS: 5 * minute, SharePercent: 50, OpenMS: 30 * second, OpenMaxMS: 10 * minute, Probes: 1}
 }
 
-// ResolveBreaker lays the settings of a profile over those of the fleet. Where both are nil the agent
-// has no breaker.
+// ResolveBreaker merges the settings of a profile over those of the fleet. If both are nil the
+// agent has no breaker.
 func ResolveBreaker(fleet, profile *Breaker) BreakerPolicy {
-	if fleet == nil && profile == nil { // as a rule
+	if fleet == nil && profile == nil { // usual case
 		return BreakerPolicy{}
 	}
 	return DefaultBreaker().with(fleet).with(profile)
@@ -111,12 +112,12 @@ func wide(n *int) *int64 {
 	return &w
 }
 
-// BreakerMark says of an offer what its agent's breaker has to do with it.
+// BreakerMark is the role of an offer for its agent's breaker.
 type BreakerMark string
 
 const (
-	BreakerCounts BreakerMark = "counts" // how the attempt ends counts
-	BreakerProbe  BreakerMark = "probe"  // it also tries whether the agent has recovered
+	BreakerCounts BreakerMark = "counts" // the end of the attempt counts
+	BreakerProbe  BreakerMark = "probe"  // it also tests whether the agent has recovered
 )
 
 // AttemptEnd is how an attempt ended, as an agent's health counts it.
@@ -124,61 +125,61 @@ type AttemptEnd string
 
 const (
 	EndSucceeded AttemptEnd = "succeeded"
-	EndFailed    AttemptEnd = "failed"    // a failure that may be tried again
-	EndLost      AttemptEnd = "lost"      // the holder was gone
+	EndFailed    AttemptEnd = "failed"    // a retryable failure
+	EndLost      AttemptEnd = "lost"      // the holder was lost
 	EndTimeout   AttemptEnd = "timeout"   // the clock of the work or of its progress ran out
-	EndThrottled AttemptEnd = "throttled" // a failure that says when to try again
-	EndUncounted AttemptEnd = "uncounted" // of a probe: a refusal, a condition, a cancel, the fault of the input
+	EndThrottled AttemptEnd = "throttled" // a failure with the time of the next try
+	EndUncounted AttemptEnd = "uncounted" // of a probe: a refusal, a condition, a cancel, a fault of the input
 )
 
-// AttemptEnds are all values of AttemptEnd.
+// AttemptEnds lists all values of AttemptEnd.
 var AttemptEnds = []AttemptEnd{EndSucceeded, EndFailed, EndLost, EndTimeout, EndThrottled, EndUncounted}
 
-// Health is what is known of how an agent's attempts ended of late. It stands in the bucket of the
-// holders and expires: an agent without one is healthy.
+// Health records how an agent's recent attempts ended. It is stored in the bucket of the holders
+// and expires: an agent without one is healthy.
 type Health struct {
 	Agent string `json:"agent"`
-	// OK and Failed count the attempts since the first of the failures that still count. An end
-	// counts half of itself half a window later. At is when that was last worked out.
+	// OK and Failed count the attempts since the first of the failures that still count. The weight of
+	// an attempt halves every half window. At is when the counts were last computed.
 	OK     float64 `json:"ok,omitempty"`
 	Failed float64 `json:"failed,omitempty"`
 	At     Time    `json:"at,omitzero"`
-	// Failures are the handoffs that failed since the last success, each once.
+	// Failures lists the handoffs that failed since the last success, each once.
 	Failures    []FailedHandoff `json:"failures,omitempty"`
 	LastFailure *LastFailure    `json:"last_failure,omitempty"`
-	// Of a breaker that is not closed. Trips counts its openings since it was closed last.
+	// Only for a breaker that is not closed. Trips counts its openings since it was last closed.
 	OpenedAt  Time    `json:"opened_at,omitzero"`
 	OpenUntil Time    `json:"open_until,omitzero"`
 	Trips     int     `json:"trips,omitempty"`
 	Probes    []Probe `json:"probes,omitempty"`
 }
 
-// FailedHandoff is a handoff that failed, and the fence of its last failure.
+// FailedHandoff is a failed handoff, and the fence of its last failure.
 type FailedHandoff struct {
 	Ticket string `json:"ticket"`
 	Fence  uint64 `json:"fence"`
 }
 
-// LastFailure is the last attempt that failed.
+// LastFailure is the last failed attempt.
 type LastFailure struct {
 	At     Time       `json:"at"`
 	End    AttemptEnd `json:"end"`
 	Ticket string     `json:"ticket"`
 }
 
-// Probe is a handoff that tries whether an agent has recovered. Its place is kept until an instant,
-// and longer while the ledger shows that it is tried.
+// Probe is a handoff that tests whether an agent has recovered. Its place is reserved until an
+// instant, and longer while the ledger shows that it is being tried.
 type Probe struct {
 	Ticket string `json:"ticket"`
 	Until  Time   `json:"until"`
 }
 
-// IsZero tells whether nothing is known: the agent is healthy.
+// IsZero reports whether nothing is recorded: the agent is healthy.
 func (h Health) IsZero() bool {
 	return h.OK == 0 && h.Failed == 0 && len(h.Failures) == 0 && h.LastFailure == nil && h.OpenUntil.IsZero() && len(h.Probes) == 0
 }
 
-// Equal tells whether nothing differs that decides anything, or that a person would see.
+// Equal reports whether two values agree in everything that decides anything or that a person sees.
 func (h Health) Equal(o Health) bool {
 	sameFailure := h.LastFailure == o.LastFailure || h.LastFailure != nil && o.LastFailure != nil && *h.LastFailure == *o.LastFailure
 	return sameFailure && h.OK == o.OK && h.Failed == o.Failed && h.OpenUntil.Equal(o.OpenUntil) && h.Trips == o.Trips &&

@@ -256,8 +256,8 @@ func (x *Accepted) WriteFields(w *wirejson.Writer) {
 	w.CountField(`,"offer":`, x.Offer)
 	w.TextField(`,"agent":`, string(x.Agent))
 	w.TextField(`,"holder":`, string(x.Holder))
-	w.IntField(`,"lease_ms":`, int64(x.LeaseMS))
 	w.IntField(`,"attempt":`, int64(x.Attempt))
+	w.IntField(`,"lease_ms":`, int64(x.LeaseMS))
 	w.OptTime(`,"estimated_completion":`, &x.EstimatedCompletion)
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// HandoffMode is what an agent may hand off.
+// HandoffMode is the set of hand-offs that an agent may make.
 type HandoffMode string
 
 const (
@@ -15,38 +15,38 @@ const (
 	HandoffsSimple HandoffMode = "simple" // to one agent: sequential handoffs and delegations
 )
 
-// HandoffModes are all modes.
+// HandoffModes lists all modes.
 var HandoffModes = []HandoffMode{HandoffsOn, HandoffsOff, HandoffsSimple}
 
-// BarredMode is what becomes of a result whose hand-off a limit or a rule refuses.
+// BarredMode is the treatment of a result whose hand-off a limit or a rule refuses.
 type BarredMode string
 
 const (
-	BarredComplete BarredMode = "complete" // it stands, as a partial one, and is listed for a person
+	BarredComplete BarredMode = "complete" // it is kept, as a partial one, and listed for a person
 	BarredFail     BarredMode = "fail"     // the attempt fails, and no retry follows
 )
 
-// BarredModes are all modes.
+// BarredModes lists all modes.
 var BarredModes = []BarredMode{BarredComplete, BarredFail}
 
-// HandsOffTo tells whether the agent may hand off to another one.
+// HandsOffTo reports whether the agent may hand off to another one.
 func (p *Profile) HandsOffTo(agent string) bool {
 	return len(p.HandsTo) == 0 || matchesAny(p.HandsTo, agent)
 }
 
-// AcceptsHandoffsFrom tells whether the agent takes the handoffs of another one.
+// AcceptsHandoffsFrom reports whether the agent takes the handoffs of another one.
 func (p *Profile) AcceptsHandoffsFrom(agent string) bool {
 	return len(p.AcceptsFrom) == 0 || matchesAny(p.AcceptsFrom, agent)
 }
 
-// RestrictsHandoffs reports whether the profile has a rule about what the agent hands off: to which
-// agents, of which types, up to which risk by itself, or what follows from a refusal. A mode of on is
-// one, too: the fleet's may be another.
+// RestrictsHandoffs reports whether the profile has a rule about the agent's hand-offs: their
+// targets, their types, the risk that it may take alone, or the effect of a refusal. A mode of on
+// is a rule too, since the fleet's mode may differ.
 func (p *Profile) RestrictsHandoffs() bool {
 	return len(p.HandsTo) > 0 || p.OnBarred == BarredFail || p.MaxRisk != "" || p.Handoffs != ""
 }
 
-// matchesAny tells whether an id is one of the patterns: an id, or prefix*.
+// matchesAny reports whether an id matches one of the patterns: an id, or prefix*.
 func matchesAny(patterns []string, id string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		prefix, open := strings.CutSuffix(pattern, "*")
@@ -54,7 +54,7 @@ func matchesAny(patterns []string, id string) bool {
 	})
 }
 
-// checkPatterns checks a list of patterns of agents, if it is there.
+// checkPatterns checks a list of agent patterns, if present.
 func checkPatterns(field string, list []string) *Error {
 	if list != nil && len(list) == 0 {
 		return Errorf(CodeInvalid, field, "names no agent; leave it out for all of them")
@@ -70,11 +70,11 @@ func checkPatterns(field string, list []string) *Error {
 	return nil
 }
 
-// checkPattern checks the id of an agent, or a beginning of ids.
+// checkPattern checks the id of an agent, or a prefix of ids.
 func checkPattern(field, pattern string) *Error {
 	prefix, open := strings.CutSuffix(pattern, "*")
 	if open && prefix == "" {
-		return Errorf(CodeInvalid, field, "is * alone, which is every agent; leave it out for that")
+		return Errorf(CodeInvalid, field, "is *, which matches every agent; leave the field out to allow every agent")
 	}
 	if err := checkID(field, prefix); err != nil {
 		return Errorf(err.Code, field, "%q is neither the id of an agent nor the beginning of ids, such as test-*", pattern)

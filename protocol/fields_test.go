@@ -103,7 +103,7 @@ var ownFields = map[string]bool{
 
 type fieldRow struct{ field, wire, reader string }
 
-var rowForm = regexp.MustCompile("^\\| `(.+?)` \\| (.+?) \\| (.+?) \\|$")
+var rowForm = regexp.MustCompile("^\\| (`.+?`) \\| (.+?) \\| (.+?) \\|$")
 
 func fieldRows(t *testing.T) []fieldRow {
 	t.Helper()
@@ -125,7 +125,17 @@ func fieldRows(t *testing.T) []fieldRow {
 		if cells == nil || document == "" {
 			t.Fatalf("no row of three cells: %s", line)
 		}
-		rows = append(rows, fieldRow{document + ": " + cells[1], cells[2], cells[3]})
+		names, wires := quoted.FindAllStringSubmatch(cells[1], -1), quoted.FindAllString(cells[2], -1)
+		for i, name := range names {
+			wire := cells[2]
+			switch {
+			case wire == "as named":
+				wire = name[0]
+			case len(names) > 1 && len(wires) == len(names):
+				wire = wires[i]
+			}
+			rows = append(rows, fieldRow{document + ": " + name[1], wire, cells[3]})
+		}
 	}
 	return rows
 }

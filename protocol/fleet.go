@@ -11,43 +11,43 @@ import (
 // has.
 const FleetKey = System
 
-// Fleet are the settings that hold for all agents of an engine, one field for each subject. An
-// agent's profile wins over them, and a package over both.
+// Fleet holds the settings for all agents of an engine, one field per subject. An agent's profile
+// takes precedence over them, and a package over both.
 type Fleet struct {
-	Policy    PolicyOverrides `json:"policy,omitzero"`     // defaults for all that is offered
-	Approvals []ApprovalRule  `json:"approvals,omitempty"` // what asks for an approval; the first that fits and has By names the approver
-	// Limits bound every handoff that follows from none; a package may ask for less.
+	Policy    PolicyOverrides `json:"policy,omitzero"`     // defaults for all offers
+	Approvals []ApprovalRule  `json:"approvals,omitempty"` // which handoffs need an approval; the first match with By names the approver
+	// Limits bound every handoff that follows from no other; a package may ask for less.
 	Limits *Limits `json:"limits,omitempty"`
-	// Classes are the limits of the classes of complexity, in place of those of DefaultClasses.
+	// Classes holds the limits of the complexity classes, in place of DefaultClasses.
 	Classes map[string]*Limits `json:"classes,omitempty"`
-	// Complexity gives a class to submissions that name none: the first that fits.
+	// Complexity assigns a class to submissions without one: the first match.
 	Complexity []ComplexityRule `json:"complexity,omitempty"`
-	// Loops bound the rounds in which work comes back changed by little.
+	// Loops bound the rounds in which work returns with little change.
 	Loops *Loops `json:"loops,omitempty"`
-	// Handoffs is the mode of each agent whose profile has none of its own; absent is on.
+	// Handoffs is the mode of each agent whose profile has none; absent is on.
 	Handoffs HandoffMode `json:"handoffs,omitempty"`
-	// Breaker is of every agent; nil is none.
+	// Breaker applies to every agent; nil is none.
 	Breaker *Breaker `json:"breaker,omitempty"`
-	// Routing is how agents are chosen.
+	// Routing selects how agents are chosen.
 	Routing *FleetRouting `json:"routing,omitempty"`
-	// Experiments give handoffs variants of their way; the first that fits a handoff counts.
+	// Experiments assign variants to handoffs; the first match counts.
 	Experiments []Experiment `json:"experiments,omitempty"`
 	UpdatedAt   Time         `json:"updated_at,omitzero"`
 }
 
-// Loops bound the rounds of a lineage in which work comes back changed by little (documents 0 and 2).
+// Loops bound the rounds of a lineage in which work returns with little change (documents 0 and 2).
 type Loops struct {
-	// EdgeRepeats is how often one agent may hand off the same work to the same other one, with
-	// another reason or previous result each time; absent is EdgeRepeatsDefault, 0 is no bound.
+	// EdgeRepeats is how often an agent may hand off the same work to the same agent, with another
+	// reason or previous result each time; absent is EdgeRepeatsDefault, 0 is no bound.
 	EdgeRepeats *int64 `json:"edge_repeats,omitempty"`
 }
 
 // EdgeRepeatsDefault is Loops.EdgeRepeats of a fleet without that setting.
 const EdgeRepeatsDefault = 5
 
-// ComplexityRule gives a class of complexity to the submissions that it fits.
+// ComplexityRule assigns a complexity class to matching submissions.
 type ComplexityRule struct {
-	If    ApprovalWhen `json:"if,omitzero"` // all of it; nothing fits everything
+	If    ApprovalWhen `json:"if,omitzero"` // all conditions; empty matches every handoff
 	Class string       `json:"class"`
 }
 
@@ -62,7 +62,7 @@ func checkComplexity(rules []ComplexityRule) *Error {
 		}
 		switch {
 		case r.If.Complexity != "":
-			return Errorf(CodeConflict, at+".if.complexity", "is what the rule decides: leave it out")
+			return Errorf(CodeConflict, at+".if.complexity", "cannot be a condition of the rule that decides it: leave it out")
 		case r.Class == "":
 			return Errorf(CodeMissing, at+".class", "is missing: one of %s", strings.Join(Complexities, ", "))
 		}
@@ -73,7 +73,7 @@ func checkComplexity(rules []ComplexityRule) *Error {
 	return nil
 }
 
-// DefaultClasses are the limits of a class of complexity.
+// DefaultClasses returns the limits of a complexity class.
 func DefaultClasses(class string) *Limits {
 	limits := func(handoffs, tokens, agents int64) *Limits {
 		return &Limits{MaxHandoffs: &handoffs, MaxTokens: &tokens, MaxAgents: &agents}
@@ -89,7 +89,7 @@ func DefaultClasses(class string) *Limits {
 	return nil
 }
 
-// Validate checks the settings: all of them are within the limits.
+// Validate checks that all settings are within their limits.
 func (f Fleet) Validate() error {
 	if err := f.Policy.validate("policy"); err != nil {
 		return err

@@ -244,8 +244,10 @@ func TestContinueHistory(t *testing.T) {
 	with := `{"content":"so","reasoning_content":"hm","role":"assistant"}`
 	odd := []string{`"just words"`, `{"role":7,"content":{"a":1}}`, `{"role":"assistant","content":[],"tool_calls":[]}`, `[1]`, `{"role":"critic","content":"no","reasoning":null}`}
 	all := append([]string{plain, system, answer, call, both, thought, onlyThought, with}, odd...)
-	// Neither calls nor results go on without the others.
-	withoutTools := slices.Concat([]string{plain, system, `{"content":"let me see","n":1.50,"role":"assistant"}`,
+	// What goes on without the other goes on as texts.
+	callsAlone := slices.Concat([]string{plain, system, `{"content":"called a tool","role":"assistant"}`, `{"content":"let me see\ncalled a tool","n":1.50,"role":"assistant"}`,
+		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"},{"text":"called a tool","type":"text"}],"role":"assistant"}`, onlyThought, with}, odd)
+	resultsAlone := slices.Concat([]string{plain, system, `{"content":"result of a tool: 42","role":"user"}`, `{"content":"let me see","n":1.50,"role":"assistant"}`,
 		`{"content":[{"type":"thinking","thinking":"hm"},{"type":"text","text":"so"}],"role":"assistant"}`, onlyThought, with}, odd)
 	yes, no := true, false
 	allKinds := protocol.Include{SystemMessages: &yes, ToolCalls: &yes, ToolResults: &yes, AgentReasoning: &yes}
@@ -269,8 +271,8 @@ func TestContinueHistory(t *testing.T) {
 		"reference":            {"", protocol.HistoryTransfer{Mode: "reference"}, nil, "", "reference"},
 		"all kinds":            {"", protocol.HistoryTransfer{Include: &allKinds}, all, "s", "relevant_only"},
 		"no system messages":   {"", protocol.HistoryTransfer{Include: &protocol.Include{SystemMessages: &no}}, withoutSystem, "s", "relevant_only"},
-		"no tool results":      {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolResults: &no}}, withoutTools, "s", "relevant_only"},
-		"no tool calls":        {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolCalls: &no}}, withoutTools, "s", "relevant_only"},
+		"no tool results":      {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolResults: &no}}, callsAlone, "s", "relevant_only"},
+		"no tool calls":        {"", protocol.HistoryTransfer{Include: &protocol.Include{ToolCalls: &no}}, resultsAlone, "s", "relevant_only"},
 		"no reasoning": {"", protocol.HistoryTransfer{Include: &protocol.Include{AgentReasoning: &no}},
 			slices.Concat([]string{plain, system, answer, call, both, `{"content":[{"type":"text","text":"so"},{"type":"tool_use","id":"2"}],"role":"assistant"}`,
 				`{"content":"so","role":"assistant"}`}, odd), "s", "relevant_only"},

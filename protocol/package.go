@@ -1,12 +1,15 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 )
 
-// Version is the protocol version this code writes, "major.minor". A package
-// of another major version is refused, a newer minor one is accepted.
+// Version is the protocol version that this code writes, "major.minor". A package of another major
+// version is refused, a newer minor one is accepted.
 const Version = "1.0"
 
 // Type is how responsibility moves.
@@ -19,7 +22,7 @@ const (
 	Escalation Type = "escalation" // up the chain of authority
 )
 
-// Trigger is why a handoff was begun.
+// Trigger is why a handoff began.
 type Trigger string
 
 const (
@@ -40,7 +43,7 @@ const (
 	Low      Priority = "low"
 )
 
-// Priorities are all priorities, the most urgent first.
+// Priorities lists all priorities, most urgent first.
 var Priorities = []Priority{Critical, High, Normal, Low}
 
 // Risk is a level of risk.
@@ -52,12 +55,12 @@ const (
 	RiskHigh   Risk = "high"
 )
 
-// Human is the reserved agent that ends every escalation chain: a person.
-// It exists without a profile, serves no workers of ours and is never absent.
+// Human is the reserved agent at the end of every escalation chain: a person. It exists without a
+// profile, serves no workers of ours and is never absent.
 const Human = "human"
 
-// Package is what one agent hands to another. It is immutable once submitted;
-// an Answer may add a supplement to it.
+// Package is the work that one agent hands to another. It is immutable once submitted; an Answer
+// may add a supplement.
 type Package struct {
 	Version   string   `json:"version,omitempty"` // protocol version; empty means Version
 	Key       string   `json:"key,omitempty"`     // idempotency key: same source and key, same ticket
@@ -80,40 +83,37 @@ type Package struct {
 	Return               *ReturnProtocol      `json:"return,omitempty"`
 	Audit                Audit                `json:"audit,omitzero"`
 	Policy               PolicyOverrides      `json:"policy,omitzero"`
-	Limits               *Limits              `json:"limits,omitempty"` // of it and all that follows from it
+	Limits               *Limits              `json:"limits,omitempty"` // of it and everything that follows from it
 	Routing              *RoutingRules        `json:"routing,omitempty"`
-	Bids                 *Bids                `json:"bids,omitempty"` // the agents with target.capability bid for it
-	Next                 []NextRule           `json:"next,omitempty"` // what follows on a result without a command
+	Bids                 *Bids                `json:"bids,omitempty"` // agents with target.capability bid for it
+	Next                 []NextRule           `json:"next,omitempty"` // rules for a result without a command
 
-	// Workspace is the workflow whose limits, locks and variables it has a part in; the default is
-	// context.workflow_id, where such a workspace was opened. Locks are those that it has from
-	// before its offer to its end.
+	// Workspace names the workflow whose limits, locks and variables it shares; the default is
+	// context.workflow_id, if such a workspace was opened. Locks are held from before its offer until
+	// its end.
 	Workspace string `json:"workspace,omitempty"`
 	Locks     *Locks `json:"locks,omitempty"`
 
-	// Members makes this a group of different packages: each is this one with
-	// its own target, and whatever else it says, laid over it. Type broadcast,
-	// and no target of its own.
+	// Members makes this a group of different packages: each is this one, merged with the member's own
+	// target and fields. The type is broadcast, without a target of its own.
 	Members []Member `json:"members,omitempty"`
 
-	// Returned is what a return carries: the end of a handoff that this package's
-	// target had handed off. Origin is the handoff that this one redrives. Both
-	// are written by Handoff alone.
+	// Returned is the content of a return: the end of a handoff that this package's target had handed
+	// off. Origin is the handoff that this one redrives. Only Handoff writes both.
 	Returned *Return `json:"returned,omitempty"`
 	Origin   string  `json:"origin,omitempty"`
 
-	// TraceParent and TraceState put the handoff into a trace (W3C Trace
-	// Context). They are taken out of the package when it is submitted, and kept
-	// beside it: State.Trace.
+	// TraceParent and TraceState put the handoff into a trace (W3C Trace Context). They are moved from
+	// the package to State.Trace at the submission.
 	TraceParent string `json:"traceparent,omitempty"`
 	TraceState  string `json:"tracestate,omitempty"`
 
-	// Extra holds the top-level fields of a newer minor version, which this
-	// code does not know and keeps unchanged.
+	// Extra holds the top-level fields of a newer minor version, which this code does not know and
+	// keeps unchanged.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 
-// Target names who shall do the work. Exactly one field is set.
+// Target names the recipient of the work. Exactly one field is set.
 type Target struct {
 	Agent      string   `json:"agent,omitempty"`
 	Capability string   `json:"capability,omitempty"`
@@ -128,10 +128,10 @@ type Task struct {
 	Requirements []string `json:"requirements,omitempty"`
 }
 
-// Context is what the target needs to know to go on without finding it out again.
+// Context is the knowledge that the target needs to continue without finding it out again.
 type Context struct {
 	OriginalRequest string `json:"original_request,omitempty"`
-	// UserIntent and ConversationID may be absent, but not present and empty: hence the pointers.
+	// UserIntent and ConversationID may be absent, but not empty: hence the pointers.
 	UserIntent     *string `json:"user_intent,omitempty"`
 	ConversationID *string `json:"conversation_id,omitempty"` // documents 3: session_id
 	WorkflowID     string  `json:"workflow_id,omitempty"`
@@ -146,14 +146,14 @@ type Context struct {
 
 	Summary    string   `json:"summary,omitempty"`
 	KeyPoints  []string `json:"key_points,omitempty"`
-	ContextURL string   `json:"context_url,omitempty"` // reference transfer: where the rest lies
+	ContextURL string   `json:"context_url,omitempty"` // reference transfer: the address of the rest
 
-	// ConversationHistory holds opaque messages: objects with role, name and
-	// content and whatever else they hold, kept as they came.
+	// ConversationHistory holds opaque messages: objects with role, name, content and other fields,
+	// kept unchanged.
 	ConversationHistory []Message       `json:"conversation_history,omitempty"`
 	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero"`
 
-	Previous            *Previous                  `json:"previous,omitempty"` // what follows by goto has the result before
+	Previous            *Previous                  `json:"previous,omitempty"` // the previous result, in a handoff that follows by goto
 	Variables           map[string]json.RawMessage `json:"variables,omitempty"`
 	Decisions           []Decision                 `json:"decisions,omitempty"`
 	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty"`
@@ -166,24 +166,24 @@ type Context struct {
 	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
 }
 
-// HistoryTransfer says how much of the conversation is handed off, and was.
+// HistoryTransfer controls how much of the conversation is handed off, and records how much was.
 type HistoryTransfer struct {
 	Mode        TransferMode `json:"mode,omitempty"`
 	MaxMessages int          `json:"max_messages,omitempty"` // 0 is no limit
-	// MaxTokens bounds the estimated tokens (Tokens) of the messages, and of a summary that is
-	// made of them; 0 is no limit.
+	// MaxTokens bounds the estimated tokens (Tokens) of the messages, and of a summary made from them;
+	// 0 is no limit.
 	MaxTokens int      `json:"max_tokens,omitempty"`
 	Include   *Include `json:"include,omitempty"`
 
-	// What was left out since the conversation was first handed off: Omitted messages, of
-	// OriginalTokens of which Tokens are left. By says who wrote the summary that stands for them.
+	// The cuts since the conversation was first handed off: Omitted messages, and of OriginalTokens
+	// the remaining Tokens. By is the author of the summary that replaces them.
 	Omitted        int       `json:"omitted,omitempty"`
 	OriginalTokens int       `json:"original_tokens,omitempty"`
 	Tokens         int       `json:"tokens,omitempty"`
 	By             SummaryBy `json:"by,omitempty"`
 }
 
-// SummaryBy is who wrote the summary that stands for a conversation.
+// SummaryBy is the author of the summary that replaces a conversation.
 type SummaryBy string
 
 const (
@@ -203,8 +203,9 @@ const (
 	TransferReference    TransferMode = "reference"
 )
 
-// Include leaves kinds of message out: those whose flag is false. A kind that is absent goes on. Calls
-// of tools and their results go on together, or not at all: a model refuses one without the other.
+// Include omits kinds of message: those whose flag is false. A kind without a flag is sent. A call
+// of a tool without its result, or a result without its call, is sent as a text: a model refuses
+// one without the other.
 type Include struct {
 	SystemMessages *bool `json:"system_messages,omitempty"`
 	ToolCalls      *bool `json:"tool_calls,omitempty"`
@@ -212,7 +213,7 @@ type Include struct {
 	AgentReasoning *bool `json:"agent_reasoning,omitempty"`
 }
 
-// Decision is one made earlier in the workflow.
+// Decision is a decision made earlier in the workflow.
 type Decision struct {
 	ID          string `json:"id,omitempty"`
 	Description string `json:"description"`
@@ -221,22 +222,20 @@ type Decision struct {
 	At          Time   `json:"at,omitzero"`
 }
 
-// FileReference points at a file and what in it matters. A bare string is
-// read as a path.
+// FileReference points at a file and its relevant sections. A bare string is read as a path.
 type FileReference struct {
 	Path     string   `json:"path"`
 	Sections []string `json:"sections,omitempty"`
 }
 
-// FileLock is a file that an agent works on. Handoff carries
-// it; it does not enforce it.
+// FileLock is a file that an agent works on. Handoff transports it, but does not enforce it.
 type FileLock struct {
 	Path     string `json:"path"`
 	Owner    string `json:"owner,omitempty"`
 	LockType string `json:"lock_type,omitempty"` // exclusive or shared
 }
 
-// Artifact refers to something produced on the way.
+// Artifact refers to a product of the work.
 type Artifact struct {
 	ID          string `json:"id,omitempty"`
 	Name        string `json:"name,omitempty"`
@@ -248,8 +247,8 @@ type Artifact struct {
 	Description string `json:"description,omitempty"`
 }
 
-// Artifacts are given as a list, or as a map from name to path. In a map null
-// is something not made yet. Either form is kept.
+// Artifacts are a list, or a map from name to path. In a map null is an artifact that does not
+// exist yet. Either form is kept.
 type Artifacts struct {
 	List   []Artifact
 	ByName map[string]*string
@@ -257,10 +256,10 @@ type Artifacts struct {
 
 // Constraints limit the work.
 type Constraints struct {
-	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, tokens as a rule
+	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, usually tokens
 	Deadline   Time     `json:"deadline,omitzero"`
 	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex
-	// ComplexityBy is what the source had classify it; absent is the source.
+	// ComplexityBy names the classifier that the source used; absent is the source itself.
 	ComplexityBy Classifier `json:"complexity_by,omitempty"`
 }
 
@@ -272,7 +271,7 @@ const (
 	ClassifiedByModel   Classifier = "model"
 )
 
-// Expectations say what a good result is.
+// Expectations describe a good result.
 type Expectations struct {
 	OutputSchema    json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of Result.Body
 	SuccessCriteria []string        `json:"success_criteria,omitempty"`
@@ -280,24 +279,23 @@ type Expectations struct {
 	MaxIterations   int             `json:"max_iterations,omitempty"`
 }
 
-// RequiredCapability is one the target must have. A bare
-// string is read as an id.
+// RequiredCapability is a capability that the target must have. A bare string is read as an id.
 type RequiredCapability struct {
 	ID             string  `json:"id"`
 	MinProficiency float64 `json:"min_proficiency,omitempty"` // 0 to 1
 }
 
-// AutonomyBudget is how far the target may go on its own.
+// AutonomyBudget is how far the target may act alone.
 type AutonomyBudget struct {
 	MaxRisk Risk     `json:"max_risk,omitempty"`
 	Amount  *float64 `json:"amount,omitempty"`
-	// Deciders are the agents, or a person, who may still decide after a denial, in this
-	// order: at most DecidersMax. Without them a denial is final.
+	// Deciders lists the agents, or a person, who may still decide after a denial, in order: at most
+	// DecidersMax. Without them a denial is final.
 	Deciders []string `json:"deciders,omitempty"`
 }
 
-// Approval says who is asked before an agent gets the handoff. Required asks in any case; the rest
-// holds also where a profile or a rule of the fleet asks.
+// Approval configures the approval before an agent gets the handoff. Required asks in any case; the
+// rest also applies if a profile or a rule of the fleet asks.
 type Approval struct {
 	Required  bool            `json:"required,omitempty"`
 	By        string          `json:"by,omitempty"`         // the approver; absent is the source's escalates_to, else a person
@@ -306,33 +304,32 @@ type Approval struct {
 	OnTimeout ApprovalTimeout `json:"on_timeout,omitempty"` // default escalate
 }
 
-// ReturnProtocol says whether and how the result goes back to the source.
+// ReturnProtocol controls whether and how the result returns to the source.
 type ReturnProtocol struct {
 	Expected  bool      `json:"expected"`
-	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own
+	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own timeout
 	OnTimeout OnTimeout `json:"on_timeout,omitempty"`
-	Wait      string    `json:"wait,omitempty"` // block or continue, which is the default
-	// Of is whose end the return has: that of the chain, which is the default, or of this
-	// handoff alone. Of a group it says the same of the members.
+	Wait      string    `json:"wait,omitempty"` // block or continue (the default)
+	// Of selects the end that is returned: that of the chain, which is the default, or of this handoff
+	// alone. For a group it applies to each member.
 	Of ReturnScope `json:"of,omitempty"`
 
-	// Of a group: how the ends of its members become its own (default all),
-	// which of them count (default all), and whether the others are cancelled
-	// once its outcome is certain.
+	// For a group: how the ends of its members determine its own (default all), which of them count
+	// (default all), and whether the others are cancelled once its outcome is certain.
 	Aggregation Aggregation `json:"aggregation,omitempty"`
 	From        []string    `json:"from,omitempty"`
 	CancelRest  bool        `json:"cancel_rest,omitempty"`
 }
 
-// ReturnScope is whose end a return has. A chain is the handoffs that follow from one by goto.
+// ReturnScope selects whose end is returned. A chain is the handoffs that follow from one by goto.
 type ReturnScope string
 
 const (
-	ReturnOfChain   ReturnScope = "chain"   // that of the last handoff of the chain
-	ReturnOfHandoff ReturnScope = "handoff" // its own, whatever follows
+	ReturnOfChain   ReturnScope = "chain"   // of the last handoff of the chain
+	ReturnOfHandoff ReturnScope = "handoff" // of the handoff itself, regardless of what follows
 )
 
-// Aggregation is how the ends of a group's members become its own.
+// Aggregation is how the ends of a group's members determine its own.
 type Aggregation string
 
 const (
@@ -341,18 +338,17 @@ const (
 	AggregateMajority Aggregation = "majority" // more than half of the recipients succeed
 )
 
-// Member is one recipient of a group, and what of the group's package is
-// different for it.
+// Member is one recipient of a group, with its changes to the group's package.
 type Member struct {
 	Target    Target                     `json:"target"`
 	Reason    string                     `json:"reason,omitempty"`
 	Priority  Priority                   `json:"priority,omitempty"`
 	Task      *Task                      `json:"task,omitempty"`
-	Variables map[string]json.RawMessage `json:"variables,omitempty"` // laid over context.variables
+	Variables map[string]json.RawMessage `json:"variables,omitempty"` // merged over context.variables
 	Artifacts Artifacts                  `json:"artifacts,omitzero"`  // added to context.artifacts
 }
 
-// OnTimeout is what follows a work timeout.
+// OnTimeout is the action after a work timeout.
 type OnTimeout string
 
 const (
@@ -361,14 +357,348 @@ const (
 	OnTimeoutFail     OnTimeout = "fail"
 )
 
-// Audit is what the audit trail shall say of this handoff.
+// Audit sets fields of this handoff's audit records.
 type Audit struct {
 	DecisionRationale string `json:"decision_rationale,omitempty"`
 	RiskLevel         Risk   `json:"risk_level,omitempty"`
 }
 
-// Time is an instant as the wire has it: RFC 3339 in UTC. Zero is absent.
+// Time is an instant on the wire: RFC 3339 in UTC. Zero is absent.
 type Time = time.Time
 
-// Message is one opaque message of a conversation, as it came.
+// Message is one opaque message of a conversation, unchanged.
 type Message = json.RawMessage
+
+// Parent is a handoff from which others follow: its state and its package.
+type Parent struct {
+	State   State
+	Package Package
+}
+
+// Inherit fills in the fields that a package takes from its parent. The package's own values stay.
+// It takes conversation, workflow, user, the user's intent, correlation, trace, priority and risk,
+// and the workspace unless it is an escalation. Call it before Normalize, which fills in defaults.
+//
+// The deadline of an open parent is an upper bound of the package's own, since a child is useless
+// once its parent has ended. There are two exceptions: a deadline that has passed, since a person
+// has to intervene; and the default deadline, for a sequential handoff, which outlives its parent.
+func (p *Package) Inherit(parent Parent, now Time) {
+	c, from := &p.Context, &parent.Package.Context
+	inheritText(&c.ConversationID, from.ConversationID)
+	inheritText(&c.UserIntent, from.UserIntent)
+	for _, field := range []struct{ to, from *string }{
+		{&c.WorkflowID, &from.WorkflowID}, {&c.UserID, &from.UserID},
+		{&c.CorrelationID, &from.CorrelationID}, {&c.TraceID, &from.TraceID},
+	} {
+		if *field.to == "" {
+			*field.to = *field.from
+		}
+	}
+	if p.Priority == "" {
+		p.Priority = parent.Package.Priority
+	}
+	if p.Audit.RiskLevel == "" {
+		p.Audit.RiskLevel = parent.Package.Audit.RiskLevel
+	}
+	if p.Workspace == "" && p.Type != Escalation {
+		p.Workspace = parent.State.Workspace
+	}
+	limit := parent.State.Deadline
+	isDefault := limit.Equal(parent.State.SubmittedAt.Add(time.Duration(DeadlineDefaultMS) * time.Millisecond))
+	isSequential := p.Type == Sequential || p.Type == "" && p.GroupSize() == 0
+	if parent.State.Closed || !limit.After(now) || isDefault && isSequential {
+		return
+	}
+	if own := p.Constraints.Deadline; own.IsZero() || own.After(limit) {
+		p.Constraints.Deadline = limit
+	}
+}
+
+// inheritText copies a text that may be absent. Validate refuses one that is present and empty.
+func inheritText(to **string, from *string) {
+	if *to == nil && from != nil {
+		text := *from
+		*to = &text
+	}
+}
+
+// All returns the artifacts of either form as a list; those of a map are named and sorted by name.
+// An artifact that does not exist yet has no path.
+func (a Artifacts) All() []Artifact {
+	if a.ByName == nil {
+		return a.List
+	}
+	list := slices.Clone(a.List)
+	names := make([]string, 0, len(a.ByName))
+	for name := range a.ByName {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		artifact := Artifact{Name: name}
+		if path := a.ByName[name]; path != nil {
+			artifact.Path = *path
+		}
+		list = append(list, artifact)
+	}
+	return list
+}
+
+// size returns the approximate size of the artifacts in bytes.
+func (a Artifacts) size() (size int) {
+	for _, a := range a.All() {
+		size += len(a.ID) + len(a.Name) + len(a.Type) + len(a.Path) + len(a.CreatedBy) + len(a.Description)
+	}
+	return size
+}
+
+// With returns these artifacts merged with the later ones. Neither argument is changed.
+//
+// Two maps are merged to a map: a later path replaces an earlier one of the same name, and a null
+// (not made yet) replaces none. If either is a list, the result is a list. The entries of a map
+// then become artifacts with a name and perhaps a path, sorted by name. A later artifact replaces
+// the earlier one in its place, and keeps the earlier values of fields that it leaves empty; new
+// ones are appended. Two artifacts are the same if they agree in the first of id, name and path
+// that both have.
+func (a Artifacts) With(later Artifacts) Artifacts {
+	switch {
+	case later.IsZero():
+		return a
+	case a.IsZero():
+		return later
+	case a.ByName != nil && later.ByName != nil:
+		both := maps.Clone(a.ByName)
+		for name, path := range later.ByName {
+			if path != nil || both[name] == nil {
+				both[name] = path
+			}
+		}
+		return Artifacts{ByName: both}
+	}
+	nothing := func(a Artifact) bool { return len(a.handles()) == 0 } // from a map, without a name
+	list := slices.DeleteFunc(slices.Clone(a.All()), nothing)
+	known := map[string]int{} // id, name and path to the first artifact that has it
+	note := func(i int) {
+		for _, handle := range list[i].handles() {
+			if _, there := known[handle]; !there {
+				known[handle] = i
+			}
+		}
+	}
+	for i := range list {
+		note(i)
+	}
+	for _, artifact := range later.All() {
+		if nothing(artifact) {
+			continue
+		}
+		at := len(list)
+		for _, handle := range artifact.handles() {
+			if i, there := known[handle]; there && list[i].same(artifact) {
+				at = i
+				break
+			}
+		}
+		if at == len(list) {
+			list = append(list, artifact)
+		} else {
+			list[at] = list[at].with(artifact)
+		}
+		note(at)
+	}
+	return Artifacts{List: list}
+}
+
+// handles returns the keys of an artifact, the most reliable first.
+func (a Artifact) handles() []string {
+	var all []string
+	for _, h := range []struct{ kind, value string }{{"id:", a.ID}, {"name:", a.Name}, {"path:", a.Path}} {
+		if h.value != "" {
+			all = append(all, h.kind+h.value)
+		}
+	}
+	return all
+}
+
+// same reports whether two artifacts are the same, by the first of id, name and path that both
+// have.
+func (a Artifact) same(b Artifact) bool {
+	switch {
+	case a.ID != "" && b.ID != "":
+		return a.ID == b.ID
+	case a.Name != "" && b.Name != "":
+		return a.Name == b.Name
+	}
+	return a.Path != "" && a.Path == b.Path
+}
+
+// with returns the artifact, updated with the fields of later.
+func (a Artifact) with(later Artifact) Artifact {
+	created := later.CreatedAt
+	if created.IsZero() {
+		created = a.CreatedAt
+	}
+	return Artifact{ID: cmp.Or(later.ID, a.ID), Name: cmp.Or(later.Name, a.Name), Type: cmp.Or(later.Type, a.Type),
+		Path: cmp.Or(later.Path, a.Path), Status: cmp.Or(later.Status, a.Status), CreatedBy: cmp.Or(later.CreatedBy, a.CreatedBy),
+		CreatedAt: created, Description: cmp.Or(later.Description, a.Description)}
+}
+
+// Normalize fills in the defaults of a package: version, type (broadcast for several agents or
+// members, else sequential), trigger (escalation for an escalation, else explicit_request),
+// priority normal, and now as the time of creation. A delegation and an escalation always expect a
+// return. Instants become UTC.
+func (p *Package) Normalize(now time.Time) {
+	if p.Version == "" {
+		p.Version = Version
+	}
+	if p.Type == "" {
+		p.Type = Sequential
+		if p.GroupSize() > 0 {
+			p.Type = Broadcast
+		}
+	}
+	if p.Trigger == "" {
+		p.Trigger = TriggerExplicitRequest
+		if p.Type == Escalation {
+			p.Trigger = TriggerEscalation
+		}
+	}
+	if p.Priority == "" {
+		p.Priority = Normal
+	}
+	if p.CreatedAt.IsZero() {
+		p.CreatedAt = now.Truncate(time.Millisecond) // comparable in logs, and without the monotonic clock
+	}
+	p.CreatedAt = p.CreatedAt.UTC()
+	if !p.Constraints.Deadline.IsZero() {
+		p.Constraints.Deadline = p.Constraints.Deadline.UTC()
+	}
+	p.expectReturn()
+	if p.Parent != "" {
+		if parent, err := ParseTicket(p.Parent); err == nil {
+			p.Parent = parent
+		}
+	}
+	tidyPackage(p)
+}
+
+// expectReturn sets the return that the type implies. It leaves a delegation without a return
+// protocol unchanged, since the package has no timeout for it.
+func (p *Package) expectReturn() {
+	switch {
+	case p.Return != nil && p.Return.Expected, p.Type != Delegation && p.Type != Escalation:
+	case p.Return != nil:
+		own := *p.Return // the caller's stays unchanged
+		own.Expected = true
+		p.Return = &own
+	case p.Type == Escalation:
+		p.Return = &ReturnProtocol{Expected: true}
+	}
+}
+
+// Summarize returns the part of a normalized package that the core uses. The package's own times
+// override the policy, each clock separately: the work time is policy.work_timeout_ms, else
+// expectations.timeout_ms; the return's is policy.return_timeout_ms, else return.timeout_ms; the
+// action at the return timeout is policy.on_return_timeout, else return.on_timeout.
+//
+// The summary of a group has an Aggregate and no Target: a state must stay small with a thousand
+// recipients. MemberHandoff makes those of its members.
+func (p Package) Summarize(digest string) Summary {
+	s := Summary{
+		Type: p.Type, Source: p.Source, Target: p.Target, Priority: p.Priority,
+		Deadline: p.Constraints.Deadline, Parent: p.Parent,
+		WorkflowID: p.Context.WorkflowID, TaskID: p.Task.ID,
+		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
+		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy, Class: p.Constraints.Complexity,
+	}
+	if s.Limits = p.Limits; p.Constraints.Budget != nil {
+		tokens := min(int64(*p.Constraints.Budget), TokensMax)
+		s.Limits = p.Limits.Over(&Limits{MaxTokens: &tokens})
+	}
+	if by := p.Constraints.ComplexityBy; by != "" {
+		s.Classified = s.Class + "/" + string(by)
+	}
+	p.Routing.summarize(&s)
+	s.Bids = p.Bids
+	s.Workspace, s.Locks = p.Workspace, p.lockSummary()
+	if s.Locks != nil && s.Workspace == "" {
+		s.Workspace = p.Context.WorkflowID
+	}
+	if p.AutonomyBudget != nil {
+		s.Deciders = p.AutonomyBudget.Deciders
+		if own := p.AutonomyBudget; own.MaxRisk != "" || own.Amount != nil {
+			s.Autonomy = &AutonomyBudget{MaxRisk: own.MaxRisk, Amount: own.Amount}
+		}
+	}
+	if a := p.Approval; a != nil { // the question stays in the package, which the approver reads
+		own := *a
+		own.Question = ""
+		if own != (Approval{}) {
+			s.Approval = &own
+		}
+	}
+	if s.Aggregate != nil {
+		s.Target = Target{}
+	}
+	if p.Returned != nil {
+		s.ReturnOf = p.Returned.HandoffID
+	}
+	if p.Context.ConversationID != nil {
+		s.ConversationID = *p.Context.ConversationID
+	}
+	o := &s.Overrides
+	if timeout := p.Expectations.TimeoutMS; o.WorkTimeoutMS == nil && timeout > 0 {
+		o.WorkTimeoutMS = new(int64) // a pointer into the package would keep all of it alive
+		*o.WorkTimeoutMS = timeout
+	}
+	if r := p.Return; r != nil {
+		if r.Of == ReturnOfHandoff {
+			s.EndOf = r.Of
+		}
+		if s.ReturnExpected = r.Expected; r.Expected {
+			s.Wait = cmp.Or(r.Wait, WaitContinue)
+		}
+		if o.ReturnTimeoutMS == nil && r.TimeoutMS > 0 {
+			timeout := r.TimeoutMS
+			o.ReturnTimeoutMS = &timeout
+		}
+		if o.OnReturnTimeout == nil && r.OnTimeout != "" {
+			action := r.OnTimeout
+			o.OnReturnTimeout = &action
+		}
+	}
+	return s
+}
+
+// Normalize fills in the defaults of a result: the status success, and the content type by the
+// body: text for a JSON string, artifact_ref for artifacts without a body, else json.
+func (r *Result) Normalize() {
+	if r.Status == "" {
+		r.Status = Success
+	}
+	r.meterCommand()
+	if r.Usage != nil {
+		r.Usage.Normalize()
+	}
+	if string(r.Body) == "null" {
+		r.Body = nil
+	}
+	if r.ContentType != "" {
+		return
+	}
+	switch {
+	case first(r.Body) == '"':
+		r.ContentType = ContentText
+	case len(r.Body) > 0:
+		r.ContentType = ContentJSON
+	case !r.Artifacts.IsZero():
+		r.ContentType = ContentArtifact
+	}
+}
+
+// Content types of a result.
+const (
+	ContentText     = "text"
+	ContentJSON     = "json"
+	ContentArtifact = "artifact_ref"
+)

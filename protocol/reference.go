@@ -10,22 +10,23 @@ import (
 	"strings"
 )
 
-// A transfer by reference: the context of a package is stored beside the ledger, and the package has
-// its URL (the fourth document). The conversation lies there in pieces, so that a conversation that
-// grows from handoff to handoff is stored once.
+// A transfer by reference stores the context of a package apart from the ledger, and the package
+// has its URL (the fourth document). The conversation is stored in pieces, so that the parts of a
+// growing conversation are stored once.
 
 const (
 	// ContextScheme begins the URL of a context that Handoff stores: context://sha256:HEX/BYTES.
 	ContextScheme = "context://"
-	// ContextPieceMessages is how many messages a piece of a stored conversation has.
-	ContextPieceMessages = 64
+	// contextPieceMessages is how many messages a piece of a stored conversation has.
+	contextPieceMessages = 64
 
-	// A stored context begins with these, so that no digest of a package or a result is the URL of one.
+	// The first lines of stored contexts. They ensure that no digest of a package or a result is the
+	// URL of a context.
 	contextHeader  = "context/1\n"
 	messagesHeader = "messages/1\n"
 )
 
-// storedContext is what stands under the URL of a context, behind contextHeader.
+// storedContext is the body under the URL of a context, after contextHeader.
 type storedContext struct {
 	Context json.RawMessage `json:"context"` // without its conversation
 	Pieces  []BlobRef       `json:"pieces,omitempty"`
@@ -34,8 +35,8 @@ type storedContext struct {
 // ContextURL returns the URL of a stored context.
 func ContextURL(of BlobRef) string { return fmt.Sprintf("%s%s/%d", ContextScheme, of.Digest, of.Size) }
 
-// ParseContextURL returns what the URL of a context refers to. ok is false for the URL of another
-// system, which is the target's to fetch.
+// ParseContextURL parses the URL of a context. ok is false for the URL of another system, which the
+// target fetches itself.
 func ParseContextURL(url string) (ref BlobRef, ok bool) {
 	rest, ours := strings.CutPrefix(url, ContextScheme+DigestPrefix)
 	digest, size, sized := strings.Cut(rest, "/")
@@ -49,20 +50,20 @@ func ParseContextURL(url string) (ref BlobRef, ok bool) {
 	return BlobRef{Digest: DigestPrefix + digest, Size: n}, true
 }
 
-// GoesByReference tells whether the conversation of a package is to be stored: it is to go by
-// reference, and the package does not say where it lies.
+// GoesByReference reports whether the conversation of a package is to be stored: its mode is
+// reference, and the package has no address for it.
 func (p *Package) GoesByReference() bool {
 	c := &p.Context
 	return c.HistoryTransfer.Mode == TransferReference && c.ContextURL == "" && len(c.ConversationHistory) > 0
 }
 
-// StoreContext puts the URL of the context and key points in the place of the conversation
-// (GoesByReference). It returns the bodies that have to be stored under their digests first; the
-// same context makes the same ones.
+// StoreContext replaces the conversation by the URL of the context and key points
+// (GoesByReference). It returns the bodies that must first be stored under their digests; an equal
+// context yields the same bodies.
 func (p *Package) StoreContext() (bodies [][]byte, err error) {
 	whole := p.Context
 	var stored storedContext
-	for piece := range slices.Chunk(whole.ConversationHistory, ContextPieceMessages) {
+	for piece := range slices.Chunk(whole.ConversationHistory, contextPieceMessages) {
 		body := append([]byte(messagesHeader+"["), bytes.Join(asBytes(piece), []byte(","))...)
 		body = append(body, ']')
 		bodies = append(bodies, body)
@@ -82,8 +83,9 @@ func (p *Package) StoreContext() (bodies [][]byte, err error) {
 	return append(bodies, body), nil
 }
 
-// ReadContext reads a stored context and its pieces. read returns a body by its reference, and
-// ReadContext passes its errors on. A body that is no context is a *Error with CodeUnreadable.
+// ReadContext reads a stored context and its pieces. read returns a body by its reference;
+// ReadContext returns its errors unchanged. A body that is no context is a *Error with
+// CodeUnreadable.
 func ReadContext(of BlobRef, read func(BlobRef) ([]byte, error)) (Context, error) {
 	none := func(why error) (Context, error) {
 		return Context{}, Errorf(CodeUnreadable, "context.context_url", "leads to no context: %v", why)

@@ -1,6 +1,12 @@
 package protocol
 
-import "encoding/json"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+)
 
 // ResultStatus is how well the work went.
 type ResultStatus string
@@ -10,28 +16,28 @@ const (
 	Partial ResultStatus = "partial"
 )
 
-// Result is what a worker answers with.
+// Result is the answer of a worker.
 type Result struct {
 	Status      ResultStatus               `json:"status,omitempty"`       // default success
 	ContentType string                     `json:"content_type,omitempty"` // text, json or artifact_ref; default by body
 	Body        json.RawMessage            `json:"body,omitempty"`         // any JSON; text is a JSON string
 	Summary     string                     `json:"summary,omitempty"`
 	Artifacts   Artifacts                  `json:"artifacts,omitzero"`
-	Variables   map[string]json.RawMessage `json:"variables,omitempty"` // those that changed
+	Variables   map[string]json.RawMessage `json:"variables,omitempty"` // the changed ones
 	Usage       *Usage                     `json:"usage,omitempty"`     // of the whole attempt
 	Iterations  int                        `json:"iterations,omitempty"`
 	Notes       string                     `json:"notes,omitempty"`
-	// SetAside says what of a program's output did not go into the result, or not as it came.
+	// SetAside describes the part of a program's output that did not go into the result unchanged.
 	SetAside string `json:"set_aside,omitempty"`
-	// Malformed says that this is no result: the body is the output of a program that tried to
-	// give one, and this is what is wrong with it, and where. The attempt has failed with it.
+	// Malformed means that the body is the output of a program that tried to write a result: it
+	// describes the error and its place. The attempt has failed with it.
 	Malformed string   `json:"malformed,omitempty"`
 	Command   *Command `json:"command,omitempty"`
 }
 
-// Command asks for a further handoff. Goto is a name, a list of
-// names, or a list of objects with agent and update: see Continue. Await is a list of objects
-// with agent and task, which the work waits for: all of them, any, or a majority (Await).
+// Command asks for a further handoff. Goto is a name, a list of names, or a list of objects with
+// agent and update: see Continue. Await is a list of objects with agent and task, which the work
+// waits for: all of them, any, or a majority (Await).
 type Command struct {
 	Goto   json.RawMessage `json:"goto,omitempty"`
 	Update json.RawMessage `json:"update,omitempty"`
@@ -48,14 +54,12 @@ const (
 	AckConditional AckStatus = "conditional"
 )
 
-// ReasonUnreadable is why an agent refuses a handoff whose package is gone, or can't be
-// read.
+// ReasonUnreadable is why an agent refuses a handoff whose package is missing or unreadable.
 const ReasonUnreadable = "unreadable"
 
-// Ack is a target's acknowledgement of an offer. A rejection
-// needs a reason; a conditional needs at least one of its conditions. With
-// RetryAfterMS alone it defers the offer, which needs a reason too and
-// no answer. EstimatedCompletionMS is counted from the acceptance.
+// Ack is a target's acknowledgement of an offer. A rejection needs a reason; a conditional needs at
+// least one condition. With only RetryAfterMS it defers the offer, which needs a reason but no
+// answer. EstimatedCompletionMS is counted from the acceptance.
 type Ack struct {
 	Status                AckStatus `json:"status"`
 	Reason                string    `json:"reason,omitempty"`
@@ -70,19 +74,19 @@ type Ack struct {
 // QuestionMax bounds the number of a question.
 const QuestionMax = 1_000_000
 
-// Answer is what the source, or a person, says to a conditional: a supplement,
-// a permission or a denial.
+// Answer is the answer of the source, or of a person, to a conditional: a supplement, a permission
+// or a denial.
 type Answer struct {
 	By string `json:"by,omitempty" redact:"-"`
-	// Question is the number of the question that it answers: State.OpenQuestion when it was read.
+	// Question is the number of the answered question: State.OpenQuestion when it was read.
 	Question   int                        `json:"question,omitempty"`
 	Text       string                     `json:"text,omitempty" redact:"text"`
 	Variables  map[string]json.RawMessage `json:"variables,omitempty" redact:"free"`
 	Permit     bool                       `json:"permit,omitempty"`
 	Deny       bool                       `json:"deny,omitempty"`
 	DenyReason string                     `json:"deny_reason,omitempty" redact:"text"`
-	// LetOthers makes of a denial a refusal by the agent that is denied: another agent, or
-	// the next authority, gets the handoff. Else a denial is final.
+	// LetOthers turns a denial into a refusal by the denied agent: another agent, or the next
+	// authority, gets the handoff. Otherwise a denial is final.
 	LetOthers bool `json:"let_others,omitempty"`
 }
 
@@ -92,4 +96,105 @@ type Progress struct {
 	Message string          `json:"message,omitempty" redact:"text"`
 	Details json.RawMessage `json:"details,omitempty" redact:"free"`
 	Usage   *Usage          `json:"usage,omitempty"` // of the attempt so far
+}
+
+// WorkDecision is a decision that the holder of a handoff makes during the work.
+type WorkDecision struct {
+	ID          string `json:"id,omitempty"` // absent: DecisionID of the description, so that equal words are the same decision
+	Description string `json:"description"`
+	Rationale   string `json:"rationale,omitempty"`
+	Risk        Risk   `json:"risk"`
+}
+
+// Normalize fills in the id.
+func (d *WorkDecision) Normalize() {
+	if d.ID == "" {
+		d.ID = DecisionID(d.Description)
+	}
+}
+
+// Validate checks a normalized decision.
+func (d WorkDecision) Validate() error {
+	if err := d.validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (d *WorkDecision) validate() *Error {
+	if err := required("description", d.Description); err != nil {
+		return err
+	}
+	if len(d.ID) > DecisionIDBytesMax {
+		return tooLarge("id", len(d.ID), DecisionIDBytesMax)
+	}
+	if err := checkName("id", d.ID); err != nil {
+		return err
+	}
+	for _, text := range []struct{ field, value string }{{"description", d.Description}, {"rationale", d.Rationale}} {
+		if len(text.value) > ReasonBytesMax {
+			return tooLarge(text.field, len(text.value), ReasonBytesMax)
+		}
+	}
+	if d.Risk == "" {
+		return Errorf(CodeMissing, "risk", "is missing: low, medium or high")
+	}
+	return oneOf("risk", d.Risk, Risks)
+}
+
+// DecisionID returns the id of a decision without one.
+func DecisionID(description string) string {
+	sum := sha256.Sum256([]byte(description))
+	return "d-" + hex.EncodeToString(sum[:6])
+}
+
+// AddDecisions adds decisions of the work to a context.
+func (c *Context) AddDecisions(made []Decision) {
+	for _, d := range made {
+		if !slices.ContainsFunc(c.Decisions, func(other Decision) bool { return other.ID == d.ID }) {
+			c.Decisions = append(slices.Clip(c.Decisions), d)
+		}
+	}
+}
+
+// Supplement merges the variables of answers over those of a package, in order. The package's own
+// map is not changed.
+func (p *Package) Supplement(answers []Answer) {
+	own := false
+	for _, a := range answers {
+		if len(a.Variables) == 0 {
+			continue
+		}
+		if !own {
+			p.Context.Variables, own = maps.Clone(p.Context.Variables), true
+			if p.Context.Variables == nil {
+				p.Context.Variables = map[string]json.RawMessage{}
+			}
+		}
+		maps.Copy(p.Context.Variables, a.Variables)
+	}
+}
+
+// Vote is the vote of a member of a group.
+type Vote string
+
+const (
+	VoteYes Vote = "yes"
+	VoteNo  Vote = "no"
+)
+
+// Vote returns the vote in the body of a result: {"vote": "yes"} or {"vote": "no"}. It is empty
+// without one.
+func (r *Result) Vote() Vote {
+	var body struct {
+		Vote Vote `json:"vote"`
+	}
+	if len(r.Body) == 0 || r.Body[0] != '{' || json.Unmarshal(r.Body, &body) != nil {
+		return ""
+	}
+	switch body.Vote {
+	case VoteYes, VoteNo:
+		return body.Vote
+	}
+	return ""
 }

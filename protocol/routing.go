@@ -5,42 +5,42 @@ import (
 	"slices"
 )
 
-// OnOpen is what becomes of a submission that no agent can be given now: the breaker of its agent is
-// open, or no agent has the name or the capability.
+// OnOpen decides about a submission that no agent can get now: the breaker of its agent is open, or
+// no agent has the name or the capability.
 type OnOpen string
 
 const (
-	OnOpenRefuse OnOpen = "refuse" // it is refused (CodeBreakerOpen, CodeUnknownAgent, CodeNoAgent); the default
-	OnOpenWait   OnOpen = "wait"   // it is submitted, and offered as soon as an agent may have it
+	OnOpenRefuse OnOpen = "refuse" // refuse it (CodeBreakerOpen, CodeUnknownAgent, CodeNoAgent); the default
+	OnOpenWait   OnOpen = "wait"   // accept it, and offer it as soon as an agent may have it
 )
 
-// OnOpens are all values of OnOpen.
+// OnOpens lists all values of OnOpen.
 var OnOpens = []OnOpen{OnOpenRefuse, OnOpenWait}
 
-// RouteBy is how an agent is chosen among those that have what a package requires.
+// RouteBy is how an agent is chosen among those that meet the requirements of a package.
 type RouteBy string
 
 const (
 	RouteByFit     RouteBy = "fit"     // the fittest, then the one with the most room; the default
-	RouteByLoad    RouteBy = "load"    // the same, and equal ones by the ticket
-	RouteBySuccess RouteBy = "success" // the fittest that failed the least of late, then as by load
+	RouteByLoad    RouteBy = "load"    // the same, with ties broken by the ticket
+	RouteBySuccess RouteBy = "success" // the fittest with the fewest recent failures, then as by load
 )
 
-// RouteBys are all values of RouteBy.
+// RouteBys lists all values of RouteBy.
 var RouteBys = []RouteBy{RouteByFit, RouteByLoad, RouteBySuccess}
 
-// RoutingRules are what a package says of its way to an agent.
+// RoutingRules are a package's rules for choosing its agent.
 type RoutingRules struct {
 	OnOpen OnOpen `json:"on_open,omitempty"` // while the breaker of its agent is open
-	// OnUnknown is for a target that no agent is, or has, yet. A group does not wait: each of its
+	// OnUnknown applies to a target without an agent. A group does not wait, because each of its
 	// members would.
 	OnUnknown OnOpen  `json:"on_unknown,omitempty"`
-	By        RouteBy `json:"by,omitempty"` // absent is what the fleet says
-	// Ranked are the agents that may have it where the one that it names does not, the best first.
+	By        RouteBy `json:"by,omitempty"` // absent is the fleet's
+	// Ranked lists the agents that may have it if the named one does not take it, best first.
 	Ranked []string `json:"ranked,omitempty"`
 }
 
-// FleetRouting is how agents are chosen where a package does not say it.
+// FleetRouting is how agents are chosen if the package has no rule.
 type FleetRouting struct {
 	By RouteBy `json:"by,omitempty"`
 }
@@ -53,7 +53,7 @@ func (r *RoutingRules) validate(target Target, group bool) *Error {
 		return err
 	}
 	if group && r.OnUnknown == OnOpenWait {
-		return Errorf(CodeConflict, "routing.on_unknown", "does not go with a group: name agents that there are")
+		return Errorf(CodeConflict, "routing.on_unknown", "does not go with a group: name existing agents")
 	}
 	if err := oneOf("routing.on_open", r.OnOpen, OnOpens); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *RoutingRules) validate(target Target, group bool) *Error {
 		return Errorf(CodeTooLarge, field, "has %d agents, at most %d are allowed", len(r.Ranked), RankedMax)
 	}
 	if len(r.Ranked) > 0 && target.Capability != "" {
-		return Errorf(CodeConflict, field, "does not go with target.capability: who has the capability is chosen anew")
+		return Errorf(CodeConflict, field, "does not go with target.capability: an agent with the capability is chosen")
 	}
 	for i, agent := range r.Ranked {
 		at := fmt.Sprintf("%s[%d]", field, i)
@@ -80,7 +80,7 @@ func (r *RoutingRules) validate(target Target, group bool) *Error {
 	return nil
 }
 
-// summarize puts what the core needs of the rules into a summary.
+// summarize copies the rules that the core needs into a summary.
 func (r *RoutingRules) summarize(s *Summary) {
 	if r == nil {
 		return
@@ -91,4 +91,109 @@ func (r *RoutingRules) summarize(s *Summary) {
 	if r.OnUnknown != OnOpenRefuse {
 		s.OnUnknown = r.OnUnknown
 	}
+}
+
+// Experiment compares variants of routing and policy: each unit of the matching handoffs gets one
+// variant.
+type Experiment struct {
+	Name     string         `json:"name"`
+	When     ApprovalWhen   `json:"when,omitzero"`  // all conditions; empty matches every handoff
+	Unit     ExperimentUnit `json:"unit,omitempty"` // absent is ticket
+	Variants []Variant      `json:"variants"`
+}
+
+// Variant is a set of changes. A variant without changes is the control.
+type Variant struct {
+	Name    string          `json:"name"`
+	Weight  int64           `json:"weight"` // its share of the units, among the weights of all
+	Target  Target          `json:"target,omitzero"`
+	Routing *FleetRouting   `json:"routing,omitempty"`
+	Policy  PolicyOverrides `json:"policy,omitzero"`
+}
+
+// ExperimentUnit is the set of handoffs that gets the same variant.
+type ExperimentUnit string
+
+const (
+	UnitTicket       ExperimentUnit = "ticket" // each handoff alone
+	UnitConversation ExperimentUnit = "conversation"
+	UnitWorkflow     ExperimentUnit = "workflow"
+)
+
+// ExperimentUnits lists all values of ExperimentUnit.
+var ExperimentUnits = []ExperimentUnit{UnitTicket, UnitConversation, UnitWorkflow}
+
+func checkExperiments(all []Experiment) *Error {
+	if n := len(all); n > ExperimentsMax {
+		return Errorf(CodeTooLarge, "experiments", "lists %d experiments, at most %d are allowed", n, ExperimentsMax)
+	}
+	seen := map[string]bool{}
+	for i, e := range all {
+		at := fmt.Sprintf("experiments[%d]", i)
+		if err := e.check(); err != nil {
+			return err.below(at)
+		}
+		if seen[e.Name] {
+			return Errorf(CodeConflict, at+".name", "names %s a second time", e.Name)
+		}
+		seen[e.Name] = true
+	}
+	return nil
+}
+
+func (e *Experiment) check() *Error {
+	if err := checkID("name", e.Name); err != nil {
+		return err
+	}
+	if err := e.When.check("when."); err != nil {
+		return err
+	}
+	if err := oneOf("unit", e.Unit, ExperimentUnits); err != nil {
+		return err
+	}
+	if n := len(e.Variants); n < 1 || n > VariantsMax {
+		return Errorf(CodeInvalid, "variants", "must be from 1 to %d, not %d", VariantsMax, n)
+	}
+	seen, weights := map[string]bool{}, int64(0)
+	for i, v := range e.Variants {
+		at := fmt.Sprintf("variants[%d]", i)
+		if err := v.check(); err != nil {
+			return err.below(at)
+		}
+		if seen[v.Name] {
+			return Errorf(CodeConflict, at+".name", "names %s a second time", v.Name)
+		}
+		seen[v.Name], weights = true, weights+v.Weight
+	}
+	if weights == 0 {
+		return Errorf(CodeInvalid, "variants", "have no weight: one of them must have 1 or more")
+	}
+	return nil
+}
+
+func (v *Variant) check() *Error {
+	if err := checkID("name", v.Name); err != nil {
+		return err
+	}
+	if v.Weight < 0 || v.Weight > VariantWeightMax {
+		return Errorf(CodeInvalid, "weight", "must be from 0 to %d, not %d", VariantWeightMax, v.Weight)
+	}
+	switch t := v.Target; {
+	case len(t.Agents) > 0:
+		return Errorf(CodeInvalid, "target.agents", "is not for a variant: a handoff to several is in no experiment")
+	case t.Agent != "" && t.Capability != "":
+		return Errorf(CodeConflict, "target", "names an agent and a capability; give one of them")
+	}
+	if err := optionalID("target.agent", v.Target.Agent); err != nil {
+		return err
+	}
+	if err := optionalID("target.capability", v.Target.Capability); err != nil {
+		return err
+	}
+	if v.Routing != nil {
+		if err := oneOf("routing.by", v.Routing.By, RouteBys); err != nil {
+			return err
+		}
+	}
+	return v.Policy.validate("policy")
 }

@@ -10,30 +10,28 @@ import (
 	"github.com/google/uuid"
 )
 
-// Traces. A handoff is a part of a trace as W3C Trace Context has it: of the one
-// that its package names, or of one that begins with it. What its spans are
-// called follows from its ticket and the ledger alone, so that every process has
-// the same names for them and nothing needs to be stored.
+// Traces. A handoff is part of a trace as in W3C Trace Context: of the one that its package names,
+// or of one that begins with it. The ids of its spans follow from its ticket and the ledger, so
+// that every process computes the same ids and nothing needs to be stored.
 
-// TraceContext is a span that others follow from, in the words of W3C Trace
-// Context (level 1, version 00). The zero value is none.
+// TraceContext is a span that others follow from, in the terms of W3C Trace Context (level 1,
+// version 00). The zero value is none.
 type TraceContext struct {
 	Parent string `json:"traceparent,omitempty"`
 	State  string `json:"tracestate,omitempty"` // of the maker of Parent; propagated unchanged
-	// Own says that the trace began with a handoff and no program has decided yet
-	// whether it is sampled: a sampler decides by the trace's id, whatever
-	// the flag in Parent says.
+	// Own means that the trace began with a handoff and no program has decided yet whether it is
+	// sampled: a sampler decides by the trace's id, and ignores the flag in Parent.
 	Own bool `json:"own,omitempty"`
 }
 
-// TraceStateBytesMax is the longest tracestate, which is what the
-// recommendation asks each program to propagate.
-const TraceStateBytesMax = 512
+// traceStateBytesMax is the longest tracestate: the length that the recommendation asks each
+// program to propagate.
+const traceStateBytesMax = 512
 
-// traceStateMembersMax is how many members a tracestate has at most (W3C).
+// traceStateMembersMax is how many members a tracestate may have (W3C).
 const traceStateMembersMax = 32
 
-// IsZero tells whether there is no trace.
+// IsZero reports whether there is no trace.
 func (t TraceContext) IsZero() bool { return t.Parent == "" }
 
 // Validate checks the two texts. A *protocol.Error names the field.
@@ -49,11 +47,11 @@ func checkTrace(parent, state string) *Error {
 	case parent == "" && state == "":
 		return nil
 	case parent == "":
-		return Errorf(CodeConflict, "tracestate", "belongs to a traceparent, and there is none; add it, or leave both out")
+		return Errorf(CodeConflict, "tracestate", "needs a traceparent: add one, or leave both out")
 	case !isTraceParent(parent):
 		return Errorf(CodeInvalid, "traceparent", "must be one of W3C Trace Context, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, not %q", wirejson.Clip(parent))
-	case len(state) > TraceStateBytesMax:
-		return tooLarge("tracestate", len(state), TraceStateBytesMax)
+	case len(state) > traceStateBytesMax:
+		return tooLarge("tracestate", len(state), traceStateBytesMax)
 	case !isTraceState(state):
 		return Errorf(CodeInvalid, "tracestate", "must be one of W3C Trace Context, such as rojo=00f067aa0ba902b7,congo=t61rcWkgMzE: at most %d different keys, each with a value", traceStateMembersMax)
 	}
@@ -108,7 +106,7 @@ func isTraceValue(value string) bool {
 	return strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r > '~' || r == '=' }) < 0
 }
 
-// TraceID is the id of the trace, 0 where there is none.
+// TraceID returns the id of the trace, or 0 without one.
 func (t TraceContext) TraceID() (id [16]byte) {
 	if len(t.Parent) == traceParentLen {
 		_, _ = hex.Decode(id[:], []byte(t.Parent[3:35]))
@@ -116,7 +114,7 @@ func (t TraceContext) TraceID() (id [16]byte) {
 	return id
 }
 
-// SpanID is the id of the span that others follow from, 0 where there is none.
+// SpanID returns the id of the span that others follow from, or 0 without one.
 func (t TraceContext) SpanID() (id [8]byte) {
 	if len(t.Parent) == traceParentLen {
 		_, _ = hex.Decode(id[:], []byte(t.Parent[36:52]))
@@ -124,7 +122,7 @@ func (t TraceContext) SpanID() (id [8]byte) {
 	return id
 }
 
-// Sampled is the flag that the parent's maker has set.
+// Sampled returns the flag that the parent's maker has set.
 func (t TraceContext) Sampled() bool {
 	if len(t.Parent) != traceParentLen {
 		return false
@@ -134,7 +132,7 @@ func (t TraceContext) Sampled() bool {
 	return flags[0]&1 != 0
 }
 
-// WithSampled is the same context with the flag set or not.
+// WithSampled returns the same context with the flag set or cleared.
 func (t TraceContext) WithSampled(sampled bool) TraceContext {
 	if len(t.Parent) != traceParentLen || sampled == t.Sampled() {
 		return t
@@ -147,59 +145,59 @@ func (t TraceContext) WithSampled(sampled bool) TraceContext {
 	return t
 }
 
-// Span is a part of a handoff that has a span of its own.
+// Span is a part of a handoff with a span of its own.
 type Span string
 
 const (
 	SpanHandoff     Span = "handoff"     // all of it, from its submission to its end
 	SpanSubmit      Span = "submit"      // its first append
-	SpanQueue       Span = "queue"       // an offer that stands in a queue
+	SpanQueue       Span = "queue"       // an offer in a queue
 	SpanAcknowledge Span = "acknowledge" // from the claim to the answer
 	SpanWork        Span = "work"        // from the acceptance to the end of the attempt
-	SpanWait        Span = "wait"        // for the next attempt, an answer, what was handed off
-	SpanReturn      Span = "return"      // from its end until its source has taken it in
+	SpanWait        Span = "wait"        // for the next attempt, an answer, or children
+	SpanReturn      Span = "return"      // from its end until its source has received it
 )
 
-// SpanID is the id of one of the handoff's spans. n tells spans of one kind
-// apart: the fence for SpanWork; 0 where there is one alone.
+// SpanID returns the id of one of the handoff's spans. n distinguishes spans of one kind: the fence
+// for SpanWork; 0 for a single one.
 func (s State) SpanID(kind Span, n uint64) (id [8]byte) {
 	var number [8]byte
 	binary.BigEndian.PutUint64(number[:], n)
 	sum := sha256.Sum256([]byte(s.Ticket + "\x00" + string(kind) + "\x00" + string(number[:])))
 	copy(id[:], sum[:])
-	if id == [8]byte{} { // which would be no id
+	if id == [8]byte{} { // the zero id is invalid
 		id[7] = 1
 	}
 	return id
 }
 
-// follows tells whether the handoff follows from a span. What is in the ledger
-// was written by others, and may be anything.
+// follows reports whether the handoff follows from a span. The ledger's content comes from others,
+// and may be anything.
 func (s State) follows() bool { return s.Trace != nil && isTraceParent(s.Trace.Parent) }
 
-// TraceID is the id of the handoff's trace: that of its package, or that of the
-// handoff it follows from, else its ticket.
+// TraceID returns the id of the handoff's trace: that of its package, or of the handoff it follows
+// from, else its ticket.
 func (s State) TraceID() [16]byte {
 	if s.follows() {
 		return s.Trace.TraceID()
 	}
 	id, err := uuid.Parse(s.Ticket)
-	if err != nil || id == uuid.Nil { // the nil UUID is a ticket, and no trace's id
+	if err != nil || id == uuid.Nil { // the nil UUID is a valid ticket but no valid trace id
 		sum := sha256.Sum256([]byte(s.Ticket))
 		copy(id[:], sum[:])
 	}
 	return id
 }
 
-// TraceAt is the context of what follows from one of the handoff's spans. A trace
-// that began with a handoff is said to be sampled.
+// TraceAt returns the context for followers of one of the handoff's spans. A trace that began with
+// a handoff is marked as sampled.
 func (s State) TraceAt(kind Span, n uint64) TraceContext {
 	trace, span := s.TraceID(), s.SpanID(kind, n)
 	t := TraceContext{Own: true}
 	flags := "01"
 	if s.follows() {
 		t, flags = *s.Trace, s.Trace.Parent[traceParentLen-2:]
-		if t.Validate() != nil { // it goes into headers and environments, where a line break is more than text
+		if t.Validate() != nil { // it goes into headers and environments, where a line break can inject
 			t.State = ""
 		}
 	}
@@ -213,8 +211,8 @@ func (s State) TraceAt(kind Span, n uint64) TraceContext {
 	return t
 }
 
-// WorkTrace is the context of what follows from the work that is going on. Where no agent
-// has accepted the handoff, it is that of the whole.
+// WorkTrace returns the context for followers of the current work. If no agent has accepted the
+// handoff, it is that of the whole handoff.
 func (s State) WorkTrace() TraceContext {
 	if s.Fence == 0 {
 		return s.TraceAt(SpanHandoff, 0)
@@ -222,8 +220,8 @@ func (s State) WorkTrace() TraceContext {
 	return s.TraceAt(SpanWork, s.Fence)
 }
 
-// TakeTrace takes the trace out of a package. It is no part of what is handed
-// over: the same package that is sent again from within another trace is the same.
+// TakeTrace removes the trace from a package. It is not part of the content: the same package sent
+// again from within another trace is the same.
 func (p *Package) TakeTrace() TraceContext {
 	t := TraceContext{Parent: p.TraceParent, State: p.TraceState}
 	p.TraceParent, p.TraceState = "", ""

@@ -110,11 +110,11 @@ func transfers() (all []protocol.HistoryTransfer) {
 				one := protocol.HistoryTransfer{Mode: mode, MaxMessages: messages, MaxTokens: tokens}
 				all = append(all, one)
 				if tokens == 0 {
-					no, calls := false, messages == 0
-					one.Include = &protocol.Include{ToolCalls: &calls, ToolResults: &no, AgentReasoning: &no}
-					all = append(all, one)
-					one.Include = &protocol.Include{SystemMessages: &no}
-					all = append(all, one)
+					no := false
+					for _, include := range []protocol.Include{{ToolResults: &no, AgentReasoning: &no}, {ToolCalls: &no}, {SystemMessages: &no, ToolCalls: &no, ToolResults: &no}} {
+						one.Include = &include
+						all = append(all, one)
+					}
 				}
 			}
 		}
@@ -187,6 +187,11 @@ func (of talk) holds(how protocol.HistoryTransfer, c protocol.Context) error {
 		}
 		if err := of.keepsWhatStays(how, left); err != nil {
 			return err
+		}
+	}
+	if i := how.Include; i != nil && (i.ToolCalls != nil || i.ToolResults != nil) {
+		if calls, results := toolsOf(left); len(calls)+len(results) > 0 {
+			return fmt.Errorf("calls %v and results %v are no texts", calls, results)
 		}
 	}
 	return orphans(of.History, left)
@@ -290,6 +295,55 @@ func words(m protocol.Message) string {
 	var v struct{ Content string }
 	_ = json.Unmarshal(m, &v) // another content has no words here
 	return v.Content
+}
+
+// TestTransferOfTools: the flags of calls and results are independent. Where one kind goes on without
+// the other it is texts, in each form that the interfaces of models have.
+func TestTransferOfTools(t *testing.T) {
+	no := false
+	for name, c := range map[string]struct{ all, calls, results []string }{
+		"ids": {
+			[]string{`{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"run","arguments":"{\"cmd\":\"ls\"}"}},{"id":"b","type":"function","function":{"name":"read","arguments":"{}"}}]}`,
+				`{"role":"tool","tool_call_id":"a","content":"x.go"}`, `{"role":"tool","tool_call_id":"b","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]}`},
+			[]string{`{"content":"called run {\"cmd\":\"ls\"}\ncalled read {}","role":"assistant"}`},
+			[]string{`{"content":"result of run: x.go","role":"user"}`, `{"content":"result of read: one\ntwo","role":"user"}`},
+		},
+		"parts": {
+			[]string{`{"role":"assistant","content":[{"type":"text","text":"I look."},{"type":"tool_use","id":"a","name":"git","input":{"args":["branch"]}}]}`,
+				`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"main"},{"type":"image","source":"s"}]},{"type":"text","text":"go on"}]}`},
+			[]string{`{"content":"I look.\ncalled git {\"args\":[\"branch\"]}","role":"assistant"}`, `{"content":[{"type":"text","text":"go on"}],"role":"user"}`},
+			[]string{`{"content":[{"type":"text","text":"I look."}],"role":"assistant"}`,
+				`{"content":[{"text":"result of git: main","type":"text"},{"type":"image","source":"s"},{"type":"text","text":"go on"}],"role":"user"}`},
+		},
+		"items": {
+			[]string{`{"type":"function_call","id":"f","call_id":"k","name":"search","arguments":"{\"q\":1}"}`, `{"type":"function_call_output","call_id":"k","output":"wells 3 and 7"}`},
+			[]string{`{"content":"called search {\"q\":1}","role":"assistant"}`},
+			[]string{`{"content":"result of search: wells 3 and 7","role":"user"}`},
+		},
+		"before ids": {
+			[]string{`{"role":"assistant","content":null,"function_call":{"name":"search","arguments":"x"}}`, `{"role":"function","name":"search","content":"none"}`},
+			[]string{`{"content":"called search x","role":"assistant"}`},
+			[]string{`{"content":"result of search: none","role":"user"}`},
+		},
+	} {
+		for _, one := range []struct {
+			flags protocol.Include
+			want  []string
+		}{{protocol.Include{ToolResults: &no}, c.calls}, {protocol.Include{ToolCalls: &no}, c.results}} {
+			pkg := protocol.Package{Context: protocol.Context{HistoryTransfer: protocol.HistoryTransfer{Mode: "full", Include: &one.flags}}}
+			for _, message := range c.all {
+				pkg.Context.ConversationHistory = append(pkg.Context.ConversationHistory, protocol.Message(message))
+			}
+			pkg.CutConversation()
+			var got []string
+			for _, message := range pkg.Context.ConversationHistory {
+				got = append(got, string(message))
+			}
+			if !slices.Equal(got, one.want) || pkg.Context.HistoryTransfer.OriginalTokens == 0 {
+				t.Errorf("%s:\n%s\nwant\n%s\n%+v", name, got, one.want, pkg.Context.HistoryTransfer)
+			}
+		}
+	}
 }
 
 // TestTransferByType: where it does not say how, the type of the handoff does.

@@ -1,7 +1,10 @@
 package protocol
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -10,12 +13,12 @@ import (
 	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
-// Validate checks everything about a package that can be known from it alone.
-// It expects what Normalize leaves. The error is a *protocol.Error that names
-// the first field that is wrong, and the package's source and target.
+// Validate checks everything about a package that can be checked from it alone. It expects a
+// normalized package. The error is a *protocol.Error that names the first wrong field, and the
+// package's source and target.
 //
-// What only Handoff itself may say is refused: returned, origin, and its own
-// name as the source.
+// Fields that only Handoff itself may set are refused: returned, origin, and its own name as the
+// source.
 func (p Package) Validate(now time.Time) error {
 	own := borrow(&p)
 	defer freeScratch(own)
@@ -35,8 +38,8 @@ func checkAll(p *Package, now time.Time) *Error {
 	return checkTimes(p, now)
 }
 
-// packages are what checks look at: reflection wants it on the heap, and a package
-// is a kilobyte.
+// packages pools the packages under check: reflection needs them on the heap, and a package has a
+// kilobyte.
 var packages = sync.Pool{New: func() any { return new(Package) }}
 
 func borrow(p *Package) *Package {
@@ -50,7 +53,7 @@ func freeScratch(own *Package) {
 	packages.Put(own)
 }
 
-// named is the error, if there is one, with the package that it is about.
+// named adds the package to an error, if there is one.
 func named(p *Package, err *Error) error {
 	if err != nil {
 		return err.of(p)
@@ -58,11 +61,10 @@ func named(p *Package, err *Error) error {
 	return nil
 }
 
-// ValidateOwn is Validate for packages that Handoff itself makes: returns,
-// redrives, and the packages of a group's members, which are of type broadcast
-// and have a target and a parent of their own. A deadline may have passed: what
-// was promised before is submitted all the same, and then runs out of time.
-// It takes the time as Validate does, so that the one can stand for the other.
+// ValidateOwn is Validate for packages that Handoff itself makes: returns, redrives, and the
+// packages of a group's members, which are of type broadcast and have a target and a parent of
+// their own. A deadline may have passed: a promised handoff is submitted all the same, and then
+// runs out of time. It has the signature of Validate, so that one can replace the other.
 func (p Package) ValidateOwn(_ time.Time) error {
 	own := borrow(&p)
 	defer freeScratch(own)
@@ -78,23 +80,22 @@ func checkPackage(p *Package) *Error {
 	return nil
 }
 
-// checkForeign refuses what others may not say.
+// checkForeign refuses fields that only Handoff may set.
 func checkForeign(p *Package) *Error {
 	if err := CheckBy("source", p.Source); err != nil {
 		return err.(*Error)
 	}
 	switch {
 	case p.Returned != nil:
-		return Errorf(CodeInvalid, "returned", "is written by Handoff alone, when it delivers a return; leave it out")
+		return Errorf(CodeInvalid, "returned", "is written only by Handoff, when it delivers a return; leave it out")
 	case p.Origin != "":
-		return Errorf(CodeInvalid, "origin", "is written by Handoff alone, when a handoff is redriven; leave it out")
+		return Errorf(CodeInvalid, "origin", "is written only by Handoff, when a handoff is redriven; leave it out")
 	}
 	return nil
 }
 
-// packageChecks are made in this order, which is the order of the messages
-// that a person who writes a first package wants to see. Validate looks at the
-// deadline behind them.
+// packageChecks are made in this order, so that the first message helps a person who writes a first
+// package. Validate checks the deadline after them.
 var packageChecks = []func(*Package) *Error{
 	func(p *Package) *Error { _, err := checkVersion(p.Version); return err },
 	checkParties,
@@ -118,14 +119,14 @@ var packageChecks = []func(*Package) *Error{
 	checkWellFormed,
 }
 
-// of names the package an error is about.
+// of adds the names of a package to an error.
 func (e *Error) of(p *Package) *Error {
 	with := *e
 	with.Source, with.Target = wirejson.Clip(p.Source), wirejson.Clip(p.TargetWords())
 	return &with
 }
 
-// String names the target in a few words.
+// String describes the target in a few words.
 func (t Target) String() string {
 	switch {
 	case t.Agent != "":
@@ -147,7 +148,7 @@ func checkParties(p *Package) *Error {
 		return Errorf(CodeConflict, "target", "is for a package without members; these name their own")
 	case p.Members != nil:
 		return nil
-	case given == 0 && p.Type == Escalation: // then the source's escalates_to is asked
+	case given == 0 && p.Type == Escalation: // then the source's escalates_to applies
 		return nil
 	case given == 0:
 		return Errorf(CodeMissing, "target", "is missing: name an agent or a capability")
@@ -245,7 +246,7 @@ func checkHead(p *Package) *Error {
 	return oneOf("audit.risk_level", p.Audit.RiskLevel, Risks)
 }
 
-// checkType checks what each type of handoff asks for.
+// checkType checks the requirements of each type of handoff.
 func checkType(p *Package) *Error {
 	switch {
 	case p.Type == Broadcast:
@@ -257,11 +258,11 @@ func checkType(p *Package) *Error {
 	switch p.Type {
 	case Delegation:
 		if p.Return == nil || p.Return.TimeoutMS == 0 {
-			return Errorf(CodeMissing, "return.timeout_ms", "is missing: a delegation says how long it waits for its return")
+			return Errorf(CodeMissing, "return.timeout_ms", "is missing: a delegation needs a timeout for its return")
 		}
 	case Escalation:
 		if strings.TrimSpace(p.Audit.DecisionRationale) == "" {
-			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation says why")
+			return Errorf(CodeMissing, "audit.decision_rationale", "is missing or empty: an escalation needs a rationale")
 		}
 		if p.Source == Human {
 			return Errorf(CodeConflict, "source", "is %s, and no authority is above a person: an escalation goes up from an agent", Human)
@@ -308,7 +309,7 @@ func checkNumbers(p *Package) *Error {
 	}
 	if by := p.Constraints.ComplexityBy; by != "" {
 		if p.Constraints.Complexity == "" {
-			return Errorf(CodeConflict, "constraints.complexity_by", "names what gave a class, and there is none")
+			return Errorf(CodeConflict, "constraints.complexity_by", "names a classifier, but there is no class")
 		}
 		if err := oneOf("constraints.complexity_by", by, Classifiers); err != nil {
 			return err
@@ -326,7 +327,7 @@ func checkNumbers(p *Package) *Error {
 	return nil
 }
 
-// checkDeciders checks who may decide after a denial, each once.
+// checkDeciders checks the deciders; each may occur once.
 func checkDeciders(names []string) *Error {
 	const field = "autonomy_budget.deciders"
 	if len(names) > DecidersMax {
@@ -372,6 +373,434 @@ func checkWellFormed(p *Package) *Error {
 		if err != nil {
 			return asError(err.Below(name))
 		}
+	}
+	return nil
+}
+
+// checkMembers checks the recipients of a group of different packages. An agent that occurs twice
+// gets two handoffs.
+func checkMembers(p *Package) *Error {
+	switch n := len(p.Members); {
+	case p.Members == nil:
+		return nil
+	case n == 0:
+		return Errorf(CodeMissing, "members", "is present but empty; leave it out or fill it in")
+	case n > ChildrenMax:
+		return Errorf(CodeTooLarge, "members", "lists %d members, at most %d are allowed", n, ChildrenMax)
+	}
+	for i := range p.Members {
+		if err := checkMember(fmt.Sprintf("members[%d]", i), &p.Members[i], p.Source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkMember(field string, m *Member, source string) *Error {
+	switch given := m.Target.given(); {
+	case len(m.Target.Agents) > 0:
+		return Errorf(CodeConflict, field+".target.agents", "is for a whole package; a member is one agent or one capability")
+	case given == 0:
+		return Errorf(CodeMissing, field+".target", "is missing: name an agent or a capability")
+	case given > 1:
+		return Errorf(CodeConflict, field+".target", "names both an agent and a capability; choose one")
+	}
+	if err := checkTarget(field+".target", m.Target, source); err != nil {
+		return err
+	}
+	if m.Reason != "" {
+		if err := required(field+".reason", m.Reason); err != nil {
+			return err
+		}
+	}
+	if err := oneOf(field+".priority", m.Priority, Priorities); err != nil {
+		return err
+	}
+	if m.Task != nil {
+		if err := checkTask(field+".task", m.Task); err != nil {
+			return err
+		}
+	}
+	return checkArtifacts(field+".artifacts", m.Artifacts)
+}
+
+// checkReturn checks the return protocol.
+func checkReturn(p *Package) *Error {
+	if err := checkGroupReturn(p); err != nil {
+		return err
+	}
+	r := p.Return
+	if r == nil {
+		return nil
+	}
+	if err := between("return.timeout_ms", r.TimeoutMS, 0, ReturnTimeoutMaxMS); err != nil {
+		return err
+	}
+	if own := p.Policy.ReturnTimeoutMS; own != nil && r.TimeoutMS > 0 && *own != r.TimeoutMS {
+		return Errorf(CodeConflict, "return.timeout_ms", "is %d and policy.return_timeout_ms is %d; they mean the same, give one", r.TimeoutMS, *own)
+	}
+	if err := oneOf("return.on_timeout", r.OnTimeout, OnTimeouts); err != nil {
+		return err
+	}
+	if err := oneOf("return.wait", r.Wait, Waits); err != nil {
+		return err
+	}
+	if err := oneOf("return.of", r.Of, ReturnScopes); err != nil {
+		return err
+	}
+	if err := oneOf("return.aggregation", r.Aggregation, Aggregations); err != nil {
+		return err
+	}
+	return checkCounted(p, r)
+}
+
+// checkCounted checks the settings of a return for a group's members.
+func checkCounted(p *Package, r *ReturnProtocol) *Error {
+	if p.GroupSize() == 0 {
+		for _, f := range []struct {
+			field string
+			given bool
+		}{{"return.aggregation", r.Aggregation != ""}, {"return.from", len(r.From) > 0}, {"return.cancel_rest", r.CancelRest}} {
+			if f.given {
+				return Errorf(CodeConflict, f.field, "is for a group: target.agents or members")
+			}
+		}
+		return nil
+	}
+	if n := len(r.From); n > ChildrenMax {
+		return Errorf(CodeTooLarge, "return.from", "names %d agents, at most %d are allowed", n, ChildrenMax)
+	}
+	left := map[string]bool{} // recipients not named yet
+	for _, agent := range p.Recipients() {
+		left[agent] = true
+	}
+	for i, agent := range r.From {
+		field := fmt.Sprintf("return.from[%d]", i)
+		if err := checkID(field, agent); err != nil {
+			return err
+		}
+		fresh, recipient := left[agent]
+		switch {
+		case !recipient:
+			return Errorf(CodeConflict, field, "names %s, which is no recipient of this group", agent)
+		case !fresh:
+			return Errorf(CodeConflict, field, "names %s a second time", agent)
+		}
+		left[agent] = false
+	}
+	return nil
+}
+
+// checkGroupReturn refuses actions that a group cannot take after its return timeout: it has no
+// work that another attempt or an authority could continue.
+func checkGroupReturn(p *Package) *Error {
+	if p.GroupSize() == 0 {
+		return nil
+	}
+	asked := func(field string, on OnTimeout) *Error {
+		if on != OnTimeoutRetry && on != OnTimeoutEscalate {
+			return nil
+		}
+		return Errorf(CodeConflict, field, "is %s, and a group has no work of its own to %s; it fails at its return timeout, and its members have clocks of their own", on, on)
+	}
+	if on := p.Policy.OnReturnTimeout; on != nil {
+		if err := asked("policy.on_return_timeout", *on); err != nil {
+			return err
+		}
+	}
+	if p.Return != nil {
+		return asked("return.on_timeout", p.Return.OnTimeout)
+	}
+	return nil
+}
+
+// checkOrigin checks the fields that Handoff itself has written, so that our mistakes are found
+// before they are stored.
+func checkOrigin(p *Package) *Error {
+	if p.Origin != "" {
+		if _, err := ParseTicket(p.Origin); err != nil {
+			return Errorf(CodeInvalid, "origin", "%q is not a ticket", wirejson.Clip(p.Origin))
+		}
+	}
+	if r := p.Returned; r != nil {
+		if _, err := ParseTicket(r.HandoffID); err != nil {
+			return Errorf(CodeInvalid, "returned.handoff_id", "%q is not a ticket", wirejson.Clip(r.HandoffID))
+		}
+		if err := chosen("returned.status", r.Status, ReturnStatuses); err != nil {
+			return err
+		}
+		return chosen("returned.outcome", r.Outcome, Outcomes)
+	}
+	return nil
+}
+
+// checkContext checks the context. A conversation id or a user intent may be absent, but not empty.
+func checkContext(c *Context) *Error {
+	for _, f := range []struct {
+		field string
+		text  *string
+	}{{"context.conversation_id", c.ConversationID}, {"context.user_intent", c.UserIntent}} {
+		if f.text != nil && strings.TrimSpace(*f.text) == "" {
+			return Errorf(CodeMissing, f.field, "is present but empty; leave it out or fill it in")
+		}
+	}
+	if c.ConversationID != nil {
+		if err := checkName("context.conversation_id", *c.ConversationID); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct{ field, name string }{
+		{"context.workflow_id", c.WorkflowID}, {"context.user_id", c.UserID},
+		{"context.correlation_id", c.CorrelationID}, {"context.trace_id", c.TraceID},
+		{"context.phase", c.Phase}, {"context.next_phase", c.NextPhase},
+	} {
+		if err := checkName(f.field, f.name); err != nil {
+			return err
+		}
+	}
+	if err := c.HistoryTransfer.check(); err != nil {
+		return err
+	}
+	if err := checkFiles(c); err != nil {
+		return err
+	}
+	if err := checkPrevious(c.Previous); err != nil {
+		return err
+	}
+	return checkArtifacts("context.artifacts", c.Artifacts)
+}
+
+func (t *HistoryTransfer) check() *Error {
+	const field = "context.history_transfer."
+	if err := oneOf(field+"mode", t.Mode, TransferModes); err != nil {
+		return err
+	}
+	if err := between(field+"max_messages", int64(t.MaxMessages), 0, HistoryMessagesMax); err != nil {
+		return err
+	}
+	if err := between(field+"max_tokens", int64(t.MaxTokens), 0, TokensMax); err != nil {
+		return err
+	}
+	if err := between(field+"omitted", int64(t.Omitted), 0, HistoryMessagesMax); err != nil {
+		return err
+	}
+	if err := between(field+"original_tokens", int64(t.OriginalTokens), 0, TokensMax); err != nil {
+		return err
+	}
+	if err := between(field+"tokens", int64(t.Tokens), 0, TokensMax); err != nil {
+		return err
+	}
+	return oneOf(field+"by", t.By, SummaryBys)
+}
+
+func checkFiles(c *Context) *Error {
+	for i, f := range c.RelevantFiles {
+		if f.Path == "" {
+			return Errorf(CodeMissing, fmt.Sprintf("context.relevant_files[%d].path", i), "is missing or empty")
+		}
+	}
+	for i, f := range c.FilesInProgress {
+		field := fmt.Sprintf("context.files_in_progress[%d]", i)
+		if f.Path == "" {
+			return Errorf(CodeMissing, field+".path", "is missing or empty")
+		}
+		if err := oneOf(field+".lock_type", f.LockType, LockTypes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkArtifacts(field string, all Artifacts) *Error {
+	if all.List != nil && all.ByName != nil {
+		return Errorf(CodeConflict, field, "is given both as a list and by name")
+	}
+	for i, a := range all.List {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if a.ID == "" && a.Name == "" && a.Path == "" {
+			return Errorf(CodeMissing, at, "has neither id nor name nor path")
+		}
+		if err := oneOf(at+".status", a.Status, ArtifactStatuses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkNext checks the rules for results without a command.
+func checkNext(p *Package) *Error {
+	if n := len(p.Next); n > NextRulesMax {
+		return Errorf(CodeTooLarge, "next", "has %d rules, at most %d are allowed", n, NextRulesMax)
+	}
+	for i := range p.Next {
+		rule, field := &p.Next[i], fmt.Sprintf("next[%d]", i)
+		if err := rule.validate(); err != nil {
+			return err.below(field)
+		}
+		for j := range i {
+			if earlier := &p.Next[j]; earlier.From == rule.From && sameValue(earlier.Goto, rule.Goto) && reflect.DeepEqual(earlier.If, rule.If) {
+				return Errorf(CodeConflict, field, "is the same as next[%d]; one rule with a larger times is enough", j)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *NextRule) validate() *Error {
+	if r.From != "" {
+		if err := checkPatterns("from", []string{r.From}); err != nil {
+			err.Field = "from"
+			return err
+		}
+	}
+	targets, err := Command{Goto: r.Goto}.Targets()
+	switch {
+	case err != nil:
+		bad := *err.(*Error)
+		bad.Field = strings.TrimPrefix(bad.Field, "command.")
+		return &bad
+	case len(targets) == 0:
+		return Errorf(CodeMissing, "goto", "is missing: name the next agent or agents, or one of %s", strings.Join(Ends, ", "))
+	case r.From != "" && r.goesTo(r.From):
+		return Errorf(CodeConflict, "goto", "is the agent that the rule is for; an agent cannot hand off to itself")
+	}
+	for _, to := range targets {
+		if err := optionalAgent("goto", to.Agent); err != nil { // no model has written it
+			return err
+		}
+		if to.Update != nil {
+			return Errorf(CodeConflict, "goto", "has an update of its own; a rule has one update, for all")
+		}
+	}
+	if r.Times != 0 {
+		if err := between("times", int64(r.Times), 1, NextTimesMax); err != nil {
+			return err
+		}
+	}
+	if err := between("taken", int64(r.Taken), 0, NextTimesMax); err != nil {
+		return err
+	}
+	if err := r.If.validate(); err != nil {
+		return err.below("if")
+	}
+	update, err := json.Marshal(r.Update)
+	if err != nil {
+		return Errorf(CodeMalformed, "update", "%v", err)
+	}
+	_, bad := readUpdate("update", update, r.From)
+	return bad
+}
+
+func (c *NextCondition) validate() *Error {
+	if c == nil {
+		return nil
+	}
+	_, operators := c.operator()
+	switch {
+	case c.Status != "" && (c.Variable != "" || operators > 0):
+		return Errorf(CodeConflict, "status", "cannot be combined with a variable; compare that by another rule")
+	case c.Status != "":
+		return oneOf("status", c.Status, ResultStatuses)
+	case c.Variable == "":
+		return Errorf(CodeMissing, "variable", "is missing: name the variable that is compared, or a status")
+	case operators == 0:
+		return Errorf(CodeMissing, "eq", "is missing: compare the variable by one of eq, ne, lt, le, gt, ge, in and exists")
+	case operators > 1:
+		return Errorf(CodeConflict, "variable", "is compared in %d ways; a rule has one comparison", operators)
+	case c.In != nil && len(c.In) == 0:
+		return Errorf(CodeInvalid, "in", "lists no value")
+	case len(c.In) > NextValuesMax:
+		return Errorf(CodeTooLarge, "in", "lists %d values, at most %d are allowed", len(c.In), NextValuesMax)
+	}
+	return checkName("variable", c.Variable)
+}
+
+// Building blocks of the checks. An optional field passes if it is empty.
+
+// required refuses a blank text.
+func required(field, text string) *Error {
+	if strings.TrimSpace(text) == "" {
+		return Errorf(CodeMissing, field, "is missing or empty")
+	}
+	return nil
+}
+
+func checkID(field, id string) *Error {
+	if err := CheckID(field, id); err != nil {
+		return err.(*Error)
+	}
+	return nil
+}
+
+func checkAgent(field, name string) *Error {
+	if err := CheckAgent(field, name); err != nil {
+		return err.(*Error)
+	}
+	return nil
+}
+
+func optionalAgent(field, name string) *Error {
+	if name == "" {
+		return nil
+	}
+	return checkAgent(field, name)
+}
+
+func optionalID(field, id string) *Error {
+	if id == "" {
+		return nil
+	}
+	return checkID(field, id)
+}
+
+// checkName checks a name from outside: any text of NameBytesMax without control characters. The
+// state keeps such names, and NATS headers and logs show them.
+func checkName(field, name string) *Error {
+	if len(name) > NameBytesMax {
+		return tooLarge(field, len(name), NameBytesMax)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return r != 0 && (r < ' ' || r == 0x7f) }); i >= 0 {
+		return Errorf(CodeInvalid, field, "has a control character at byte %d", i)
+	}
+	return nil
+}
+
+func oneOf[T ~string](field string, value T, all []T) *Error {
+	if value == "" || slices.Contains(all, value) {
+		return nil
+	}
+	words := make([]string, len(all))
+	for i, word := range all {
+		words[i] = string(word)
+	}
+	return Errorf(CodeInvalid, field, "must be one of %s, not %q", strings.Join(words, ", "), wirejson.Clip(string(value)))
+}
+
+// chosen is oneOf for a field that is present: empty is not allowed.
+func chosen[T ~string](field string, value T, all []T) *Error {
+	if value == "" {
+		return Errorf(CodeMissing, field, "is present but empty; leave it out or fill it in")
+	}
+	return oneOf(field, value, all)
+}
+
+func between(field string, n, least, most int64) *Error {
+	if n < least || n > most {
+		return Errorf(CodeInvalid, field, "must be from %d to %d, not %d", least, most, n)
+	}
+	return nil
+}
+
+func checkAmount(field string, amount *float64) *Error {
+	if amount != nil && !(*amount >= 0 && *amount <= BudgetMax) { // NaN is neither
+		return Errorf(CodeInvalid, field, "must be from 0 to %g, not %g", float64(BudgetMax), *amount)
+	}
+	return nil
+}
+
+func checkProficiency(field string, p float64) *Error {
+	if math.IsNaN(p) || p < 0 || p > 1 {
+		return Errorf(CodeInvalid, field, "must be from 0 to 1, not %g", p)
 	}
 	return nil
 }

@@ -18,55 +18,56 @@ const (
 	WorkspaceBytesMax = 64 << 10
 	// WorkspaceDrawsMax is how many open handoffs one workspace has at once.
 	WorkspaceDrawsMax = 256
-	// WorkspaceLocksMax is how many locks stand in one workspace, and how many are waited for.
+	// WorkspaceLocksMax is how many locks one workspace has, and how many may wait.
 	WorkspaceLocksMax = 256
-	// VariablesMax is how many variables one workspace has. VariableBytesMax is the largest value,
-	// in bytes of JSON; larger values are artifacts.
+	// VariablesMax is how many variables one workspace has. VariableBytesMax is the largest value, in
+	// bytes of JSON; larger values are artifacts.
 	VariablesMax, VariableBytesMax = 512, 4 << 10
 	// WorkspaceLogMax is how many of the last handoffs a workspace remembers.
 	WorkspaceLogMax = 16
-	// HandoffsMax bounds the limit of handoffs of a workspace.
+	// HandoffsMax is the highest limit of handoffs of a workspace.
 	HandoffsMax = 1000
-	// LockPathsMax is how many locks one handoff declares or asks for at once.
+	// LockPathsMax is how many locks one handoff declares or requests at once.
 	LockPathsMax, LockPathBytesMax = 64, 512
 	// LockWaitDefaultMS is how long a handoff waits for the locks that it declares.
 	LockWaitDefaultMS, LockWaitMaxMS = 5 * 60_000, 30 * 24 * 3_600_000
 )
 
-// Workspace is what the handoffs of one workflow share. It is the folded state of its record: how
-// many handoffs there may be, locks on paths, and variables.
+// Workspace is the shared state of the handoffs of one workflow, computed from its events: the
+// number of handoffs, locks on paths, and variables.
 type Workspace struct {
 	Name      string          `json:"name"`
 	Limits    WorkspaceLimits `json:"limits,omitzero"`
 	OpenedAt  Time            `json:"opened_at"`
 	UpdatedAt Time            `json:"updated_at"`
-	ClosedAt  Time            `json:"closed_at,omitzero"` // no handoff joins it any more
+	ClosedAt  Time            `json:"closed_at,omitzero"` // no further handoff may join
 	Drawn     int             `json:"drawn"`              // handoffs that have joined so far
-	Draws     []Draw          `json:"draws,omitempty"`    // those that are open, oldest first
+	Draws     []Draw          `json:"draws,omitempty"`    // the open ones, oldest first
 	Locks     []Lock          `json:"locks,omitempty"`
-	Waiting   []LockWait      `json:"waiting,omitempty"` // in the order of asking
+	Waiting   []LockWait      `json:"waiting,omitempty"` // in the order of the requests
 	Grants    uint64          `json:"grants,omitempty"`  // of locks so far; the seq of the last one
 	// Variables by name.
 	Variables map[string]Variable `json:"variables,omitempty"`
 	Log       []Joined            `json:"log,omitempty"` // the last handoffs that joined, newest last
 }
 
-// WorkspaceLimits bound the handoffs of a workflow. Absent is no limit, and 0 is none at all.
+// WorkspaceLimits bound the handoffs of a workflow. Absent is no limit, and 0 allows none.
 type WorkspaceLimits struct {
 	MaxHandoffs *int `json:"max_handoffs,omitempty"`
-	// Agents are patterns of those that may join through a gateway, beside the lineage within. None
-	// is no agent. An agent whose submission through a gateway opened the workspace is listed so.
+	// Agents lists patterns of agents that may join through a gateway, in addition to the lineage
+	// within it. An empty list allows none. The agent whose submission through a gateway opened the
+	// workspace is listed.
 	Agents []string `json:"agents,omitempty"`
 }
 
 // Draw is the place of an open handoff in its workspace.
 type Draw struct {
 	Ticket string `json:"ticket"`
-	// Above is the nearest handoff above it that has a place as well.
+	// Above is the nearest handoff above it that also has a place.
 	Above string `json:"above,omitempty"`
-	// For is the handoff whose attempt, under the Fence, kept the place for its Child: the ticket of
-	// what it is about to hand off, of a member that of its group. A place that its handoff has taken
-	// has none of the three.
+	// For is the handoff whose attempt, under the Fence, reserved the place for its Child, the ticket
+	// of the planned hand-off (of a member, of its group). A place that its handoff has taken has none
+	// of the three.
 	For   string `json:"for,omitempty"`
 	Child string `json:"child,omitempty"`
 	Fence uint64 `json:"fence,omitempty"`
@@ -80,32 +81,33 @@ type Joined struct {
 	At     Time   `json:"at"`
 }
 
-// LockMode says whether a lock keeps out readers as well.
+// LockMode selects whether a lock also excludes readers.
 type LockMode string
 
 const (
-	// LockExclusive keeps out every other lock. The empty mode does as well.
+	// LockExclusive excludes every other lock. So does the empty mode.
 	LockExclusive LockMode = "exclusive"
-	// LockShared keeps out exclusive locks.
+	// LockShared excludes exclusive locks.
 	LockShared LockMode = "shared"
 )
 
-// LockModes are all modes of a lock.
+// LockModes lists all modes of a lock.
 var LockModes = []LockMode{LockExclusive, LockShared}
 
-// LockPath is a path that is locked or asked for. One that ends with a slash covers what is below.
+// LockPath is a path that is locked or requested. A path that ends with a slash covers everything
+// below it.
 type LockPath struct {
 	Path string   `json:"path"`
 	Mode LockMode `json:"mode,omitempty"`
 }
 
-// Locks are those that a package declares: all of them, or none.
+// Locks are the locks that a package declares: granted all together, or not at all.
 type Locks struct {
 	Paths  []LockPath `json:"paths"`
 	WaitMS *int64     `json:"wait_ms,omitempty"` // how long it waits for them; absent is LockWaitDefaultMS
 }
 
-// Wait is how long a handoff waits for its locks: not at all without any.
+// Wait returns how long a handoff waits for its locks; 0 without locks.
 func (l *Locks) Wait() time.Duration {
 	switch {
 	case l == nil:
@@ -120,8 +122,8 @@ func (l *Locks) Wait() time.Duration {
 type Lock struct {
 	LockPath
 	Ticket string `json:"ticket"`
-	// Fence is that of the attempt that asked for it in the work, and with which it goes; 0 is a
-	// lock that the package declares.
+	// Fence is the fence of the attempt that requested the lock during its work; the lock ends with
+	// that attempt. 0 marks a lock that the package declares.
 	Fence uint64 `json:"fence,omitempty"`
 	By    string `json:"by"`
 	Seq   uint64 `json:"seq"` // counts the grants of the workspace
@@ -143,14 +145,14 @@ type Variable struct {
 	Value   json.RawMessage `json:"value"`
 	Version int             `json:"version"` // 1 is the first
 	By      string          `json:"by"`
-	Ticket  string          `json:"ticket,omitempty"` // none: it was settled from outside of the work
+	Ticket  string          `json:"ticket,omitempty"` // none: set from outside of the work
 	At      Time            `json:"at"`
 }
 
 // WorkspaceEventType names a fact of a workspace, in the past tense.
 type WorkspaceEventType string
 
-// The facts of a workspace.
+// The event types of a workspace.
 const (
 	WorkspaceOpened   WorkspaceEventType = "opened"
 	WorkspaceLimited  WorkspaceEventType = "limited"
@@ -168,7 +170,7 @@ const (
 	WorkspaceResolved WorkspaceEventType = "resolved"
 )
 
-// WorkspaceEvent is one fact of a workspace. Each type has some of the fields.
+// WorkspaceEvent is one fact of a workspace. Each type uses some of the fields.
 type WorkspaceEvent struct {
 	Type   WorkspaceEventType `json:"type"`
 	At     Time               `json:"at"`
@@ -182,7 +184,7 @@ type WorkspaceEvent struct {
 	For    string             `json:"for,omitempty"`    // reserved
 	Child  string             `json:"child,omitempty"`  // reserved
 	Fence  uint64             `json:"fence,omitempty"`  // reserved, locked, queued, unlocked
-	Locks  []LockPath         `json:"locks,omitempty"`  // locked, queued; unlocked: which, absent is all
+	Locks  []LockPath         `json:"locks,omitempty"`  // locked, queued; unlocked: which ones, absent is all
 	Until  Time               `json:"until,omitzero"`   // queued
 	// Values are the variables of set and resolved.
 	Values map[string]json.RawMessage `json:"values,omitempty"`
@@ -195,7 +197,7 @@ type WorkspaceRecord struct {
 	State  Workspace        `json:"state"`
 }
 
-// WorkspaceID is the id of a workspace on the engine: the UUIDv5 of its name.
+// WorkspaceID returns the id of a workspace on the engine: the UUIDv5 of its name.
 func WorkspaceID(name string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(name+"\x00workspace\x00")).String()
 }
@@ -223,7 +225,8 @@ func (l WorkspaceLimits) Validate() error {
 	return nil
 }
 
-// CleanLocks checks the paths of a request for locks, and returns them cleaned and sorted. A path that stands twice with one mode is one.
+// CleanLocks checks the paths of a request for locks, and returns them cleaned and sorted.
+// Duplicate paths of one mode are merged.
 func CleanLocks(field string, locks []LockPath) ([]LockPath, error) {
 	if len(locks) == 0 || len(locks) > LockPathsMax {
 		return nil, Errorf(CodeInvalid, field, "must have from 1 to %d paths, not %d", LockPathsMax, len(locks))
@@ -243,15 +246,15 @@ func CleanLocks(field string, locks []LockPath) ([]LockPath, error) {
 		case i < 0:
 			clean = append(clean, l)
 		case clean[i].Mode != l.Mode:
-			return nil, Errorf(CodeConflict, field, "%s stands twice, shared and exclusive", name)
+			return nil, Errorf(CodeConflict, field, "%s occurs twice, shared and exclusive", name)
 		}
 	}
 	slices.SortFunc(clean, func(a, b LockPath) int { return cmp.Compare(a.Path, b.Path) })
 	return clean, nil
 }
 
-// cleanLockPath returns a path as it is compared: relative to the workspace, without dots. "./" is
-// all of the workspace.
+// cleanLockPath returns a path in the form for comparisons: relative to the workspace, without
+// dots. "./" is the whole workspace.
 func cleanLockPath(field, given string) (string, error) {
 	switch {
 	case given == "":
@@ -276,15 +279,15 @@ func cleanLockPath(field, given string) (string, error) {
 	return name, nil
 }
 
-// Overlaps tells whether two paths, as CleanLocks returns them, have a file in common.
+// Overlaps reports whether two paths, as CleanLocks returns them, have a file in common.
 func (l LockPath) Overlaps(o LockPath) bool { return covers(l.Path, o.Path) || covers(o.Path, l.Path) }
 
-// Excludes tells whether two locks cannot stand together.
+// Excludes reports whether two locks exclude each other.
 func (l LockPath) Excludes(o LockPath) bool {
 	return (l.Mode != LockShared || o.Mode != LockShared) && l.Overlaps(o)
 }
 
-// Includes tells whether a lock gives its holder all that another would.
+// Includes reports whether a lock covers another one.
 func (l LockPath) Includes(o LockPath) bool {
 	return covers(l.Path, o.Path) && (l.Mode != LockShared || o.Mode == LockShared)
 }
@@ -293,7 +296,7 @@ func covers(dir, name string) bool {
 	return dir == name || dir == "./" || strings.HasSuffix(dir, "/") && (strings.HasPrefix(name, dir) || name == dir[:len(dir)-1])
 }
 
-// checkWorkspace checks the part that a package has in a workspace, and cleans the paths.
+// checkWorkspace checks the workspace fields of a package, and cleans the paths.
 func checkWorkspace(p *Package) *Error {
 	if p.Workspace != "" {
 		if err := checkName("workspace", p.Workspace); err != nil {
@@ -318,7 +321,8 @@ func checkWorkspace(p *Package) *Error {
 	return nil
 }
 
-// CheckLockWait checks how long a request in the work waits for its locks, and returns that.
+// CheckLockWait checks how long a request during the work waits for its locks, and returns that
+// time.
 func CheckLockWait(field string, ms int64) (time.Duration, error) {
 	if err := between(field, ms, 0, LockWaitMaxMS); err != nil {
 		return 0, err
@@ -326,13 +330,13 @@ func CheckLockWait(field string, ms int64) (time.Duration, error) {
 	return time.Duration(ms) * time.Millisecond, nil
 }
 
-// lockSummary is what the core keeps of the locks that a package declares.
+// lockSummary returns the part of a package's declared locks that the core keeps.
 func (p *Package) lockSummary() *Locks {
 	if p.Locks == nil {
 		return nil
 	}
 	clean, err := CleanLocks("locks.paths", p.Locks.Paths)
-	if err != nil { // no package that was checked has that
+	if err != nil { // impossible in a checked package
 		return nil
 	}
 	return &Locks{Paths: clean, WaitMS: p.Locks.WaitMS}
@@ -357,12 +361,13 @@ func CheckVariables(values map[string]json.RawMessage) error {
 	return nil
 }
 
-// InScope tells whether an agent with these patterns may write a variable. No pattern is all names; a pattern is a name, or the beginning of names with a * behind it.
+// InScope reports whether an agent with these patterns may write a variable. No pattern allows all
+// names; a pattern is a name, or a prefix of names followed by *.
 func InScope(scopes []string, name string) bool {
 	return len(scopes) == 0 || matchesAny(scopes, name)
 }
 
-// Lists reports whether an agent is one of those that may join through a gateway.
+// Lists reports whether an agent may join through a gateway.
 func (w *Workspace) Lists(agent string) bool { return matchesAny(w.Limits.Agents, agent) }
 
 // Draw returns the place of a handoff.
@@ -384,7 +389,7 @@ func (w *Workspace) LocksOf(ticket string) (locks []Lock) {
 	return locks
 }
 
-// WaitOf returns what a handoff waits for; nil is nothing.
+// WaitOf returns the pending request of a handoff, or nil.
 func (w *Workspace) WaitOf(ticket string) *LockWait {
 	i := slices.IndexFunc(w.Waiting, func(l LockWait) bool { return l.Ticket == ticket })
 	if i < 0 {

@@ -84,11 +84,12 @@ func runScripts(t *testing.T, dir string, processes bool) {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
 			env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "share"))
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Values[stateKey{}] = &scriptState{t: env.T(), processes: processes, golden: map[string]bool{}, standIns: map[string]string{}}
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "gateway": cmdGateway, "ungateway": cmdUngateway, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
+			"handoff": cmdHandoff, "dev": cmdDev, "undev": cmdUndev, "work": cmdWork, "unwork": cmdUnwork, "gateway": cmdGateway, "ungateway": cmdUngateway, "crash": cmdCrash, "drain": cmdDrain, "interrupt": cmdInterrupt, "code": cmdCode, "eventually": cmdEventually, "let": cmdLet, "each": cmdEach, "passed": cmdPassed, "exists-soon": cmdExistsSoon,
 			"json": cmdJSON, "get": cmdGet, "ledger": cmdLedger, "large": cmdLarge,
 			"forge": cmdForge, "mkcontext": cmdContext, "httpget": cmdHTTPGet,
 			"plain-server": cmdPlainServer, "weaken": cmdWeaken, "alerts": cmdAlerts, "figures": cmdFigures,

@@ -21,7 +21,7 @@ import (
 func TestExampleFleet(t *testing.T) {
 	t.Parallel()
 	out, notes := runFleet(t)
-	if !strings.Contains(out, "6 changes are out, 1 of them breaking (draft 2)") || !strings.Contains(out, "8 handoffs") || !strings.Contains(out, "; the rest went on with ") {
+	if !strings.Contains(out, "6 changes are out, 1 of them breaking (draft 2)") || !strings.Contains(out, "8 handoffs") || !strings.Contains(out, "; the remaining budget passed to ") {
 		t.Errorf("it printed\n%s", out)
 	}
 	if !strings.HasPrefix(notes, "# Release notes\n\n## Breaking changes\n") {

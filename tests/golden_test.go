@@ -99,11 +99,12 @@ var unstable = []struct {
 	{regexp.MustCompile(`\bon \d+ [A-Z][a-z]+ at \d\d:\d\d\b`), "at CLOCK", false},
 	{regexp.MustCompile(`\bby \d+ [A-Z][a-z]+ at \d\d:\d\d\b`), "by CLOCK", false},
 	{regexp.MustCompile(`\b\d\d:\d\d(:\d\d)?\b`), "CLOCK", false},
+	{regexp.MustCompile(`begins at CLOCK, in [^."]+`), "begins at CLOCK, in DURATION", false}, // which is spread
 	{regexp.MustCompile(`\b(\d+ s|\d+(\.\d+)?(m|µ)?s|less than a second)\b`), "DURATION", false},
 	{regexp.MustCompile(`\b[0-9.]+ [KM]iB on the disk`), "SIZE on the disk", false},
 	{regexp.MustCompile(`nats://[0-9.:]+`), "URL", false},
 	{regexp.MustCompile(`\n *"deciding": ?\d+,`), "", false}, // absent where it took less than a millisecond
-	{regexp.MustCompile(`("(?:seq|[a-z]+_seq|offer|fence|revision|bytes|[a-z]+_bytes|took_ms|lag_ms|oldest_ms|duration_ms|(?:queue|work|whole)_ms|` +
+	{regexp.MustCompile(`("(?:seq|[a-z]+_seq|offer|fence|revision|messages|bytes|[a-z]+_bytes|took_ms|lag_ms|oldest_ms|duration_ms|(?:queue|work|whole)_ms|` +
 		`p50|p95|p99|mean|queue|acknowledge|work|answers|backoff|whole)\\?": ?)[0-9.e+]+`), "${1}N", false},
 }
 
@@ -150,7 +151,7 @@ func TestHelp(t *testing.T) {
 		if problem := compareGolden(filepath.Join(goldenHome, "help", name+".txt"), strings.TrimRight(help, "\n")+"\n"); problem != "" {
 			t.Error(problem)
 		}
-		for _, sub := range subcommands(t, path) {
+		for _, sub := range append(subcommands(t, path), topics(help)...) {
 			visit(append(path[:len(path):len(path)], sub))
 		}
 	}
@@ -164,6 +165,16 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%s is of no command any more; remove it", file)
 		}
 	}
+}
+
+// topics are the pages of help that the help of a command lists.
+func topics(help string) (names []string) {
+	_, list, _ := strings.Cut(help, " TOPIC\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for line := range strings.Lines(list) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	return names
 }
 
 // subcommands asks the program's own completion, which lists only commands that are shown.

@@ -3,7 +3,6 @@ package tests
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -29,32 +28,35 @@ const (
 	docColumnsMax    = 100
 )
 
+// measureSlackPercent is how far a measure may be below its budget: not each change lowers it.
+const measureSlackPercent = 10
+
 // budgetFile lists what breaks a limit today: a rule, a place and a count, a line each.
 const budgetFile = "house_budget.txt"
 
 // floors orders the rooms of the product from the bottom up. A room imports rooms of
-// lower floors only, never one beside it. A room is a folder at the top of the module; gateway
-// and internal have a room in each folder.
+// lower floors only, never one beside it. A room is a folder at the top of the module;
+// internal has a room in each folder. The module itself is the room "".
 var floors = [][]string{
 	{"protocol", "internal/filelock"},
-	{"broker", "brief", "assist"},
+	{"broker", "internal/brief", "internal/assist"},
 	{"internal/brokertest", "internal/testworld"},
-	{"worker", "supervisor", "index", "telemetry"},
-	{"explain"},
+	{"worker", "internal/supervisor", "internal/index", "internal/telemetry"},
+	{"internal/explain"},
 	{"api"},
-	{"gateway/nats", "dossier", "doctor", "internal/bulk", "demo", "bench"},
+	{"", "internal/gateway", "internal/dossier", "internal/doctor", "internal/demo", "internal/bench"},
 	{"internal/cli"},
 	{"cmd"},
 	{"tests", "docs"},
 }
 
-// TestHouse measures the tree against its limits: arrows between rooms, sizes of
-// files, and the rules for prose that a program can check. A breach that house_budget.txt
-// lists is tolerated; a budget only shrinks.
+// TestHouse measures the tree against its limits: arrows between rooms, sizes of files, the rules for
+// prose that a program can check, and the table of TestMeasures. A breach that house_budget.txt lists is
+// tolerated; a budget only shrinks.
 func TestHouse(t *testing.T) {
 	found := map[string]int{}
 	countArrows(t, found)
-	for _, path := range textFiles(t) {
+	for _, path := range filesBelow(t, "..") {
 		text, err := os.ReadFile(filepath.Join("..", path))
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +66,9 @@ func TestHouse(t *testing.T) {
 		} else {
 			countDoc(found, path, string(text))
 		}
+	}
+	for _, m := range measures(t, "..") {
+		found["measure "+m.name] = m.value
 	}
 	budget := readBudget(t)
 	if *writeHouse {
@@ -76,7 +81,11 @@ func TestHouse(t *testing.T) {
 		}
 	}
 	for _, breach := range slices.Sorted(maps.Keys(budget)) {
-		if found[breach] < budget[breach] {
+		slack := 0
+		if strings.HasPrefix(breach, "measure ") {
+			slack = 1 + budget[breach]*measureSlackPercent/100
+		}
+		if found[breach] < budget[breach]-slack {
 			t.Errorf("%s: the budget is %d and the tree needs %d: lower it with -write-house", breach, budget[breach], found[breach])
 		}
 	}
@@ -108,34 +117,33 @@ func countArrows(t *testing.T, found map[string]int) {
 
 // roomOf returns the room of a package or a file, by its path below the module.
 func roomOf(path string) string {
-	first, rest, _ := strings.Cut(path, "/")
-	if first == "gateway" || first == "internal" {
+	first, rest, below := strings.Cut(path, "/")
+	if !below && strings.HasSuffix(path, ".go") { // the package of the module itself
+		return ""
+	}
+	if first == "internal" {
 		second, _, _ := strings.Cut(rest, "/")
 		return first + "/" + second
 	}
 	return first
 }
 
-// textFiles lists the Go files and the documents of the tree.
-func textFiles(t *testing.T) []string {
-	var files []string
-	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+// walkText lists the Go files and the documents below a folder.
+func walkText(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".."):
+		case entry.IsDir() && path != dir && (entry.Name() == "testdata" || strings.HasPrefix(entry.Name(), ".")):
 			return filepath.SkipDir
 		case !entry.IsDir() && (strings.HasSuffix(path, ".go") || strings.HasSuffix(path, ".md")):
-			relative, err := filepath.Rel("..", path)
+			relative, err := filepath.Rel(dir, path)
 			files = append(files, filepath.ToSlash(relative))
 			return err
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
+	return files, err
 }
 
 // vague matches subjects that name no role.
@@ -216,7 +224,7 @@ func firstSentence(doc string) string {
 
 // countDoc checks the prose of a document: code, tables and links are not wrapped.
 func countDoc(found map[string]int, path, text string) {
-	room := cmp.Or(map[bool]string{true: "docs/decisions"}[strings.HasPrefix(path, "docs/decisions/")], roomOf(path))
+	room := roomOf(path)
 	code := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

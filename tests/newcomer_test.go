@@ -4,7 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,10 +14,16 @@ import (
 // question, a refusal and a killed worker.
 var newcomer = []string{"README.md", "docs/start.md", "docs/how-to/poll.md", "docs/how-to/hand-off.md", "docs/how-to/failures.md"}
 
-// install matches the commands by which the page gets and builds the program.
-var install = regexp.MustCompile("(?ms)^```sh\ngit clone (\\S+) && cd handoff\n(go install \\./cmd/handoff)\\b.*?^```$")
+// setUp is how README.md and docs/start.md clone, try, test and install, in this order.
+var setUp = []string{
+	"git clone https://github.com/agenthandoff/handoff && cd handoff",
+	"go run -v ./cmd/handoff demo",
+	"go test ./...",
+	"go install ./cmd/handoff",
+	`export PATH="$PATH:$(go env GOPATH)/bin"`,
+}
 
-// TestNewcomer clones and builds the program as the page says, and types all pages of the
+// TestNewcomer clones, builds and sets up as README.md has it, and types all pages of the
 // newcomer in the clone, beside one engine. At the end of a page its workers are stopped, as a
 // reader stops them.
 func TestNewcomer(t *testing.T) {
@@ -31,21 +37,32 @@ func TestNewcomer(t *testing.T) {
 	if err != nil {
 		t.Skipf("this is no clone: %v", err)
 	}
-	found := install.FindStringSubmatch(readPage(t, "docs/start.md"))
-	if found == nil {
-		t.Fatal("docs/start.md does not say how to clone and install")
+	for _, page := range []string{"README.md", "docs/start.md"} {
+		if typed := shellLines(readPage(t, page)); !slices.Equal(typed[:min(len(typed), len(setUp))], setUp) {
+			t.Fatalf("%s sets up by\n%s\nand not by\n%s", page, strings.Join(typed, "\n"), strings.Join(setUp, "\n"))
+		}
 	}
 	home := t.TempDir()
 	shell := func(dir, command string) {
 		cmd := exec.Command("sh", "-c", command)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOBIN="+filepath.Join(home, "handoff", "bin"))
+		cmd.Dir, cmd.Stdin = dir, strings.NewReader("y\n") // the fleet asks for an approval
+		bin := filepath.Join(home, "handoff", "bin")
+		cmd.Env = append(os.Environ(), "GOBIN="+bin, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("$ %s\n%s%v", command, out, err)
 		}
 	}
-	shell(home, "git clone -q '"+strings.TrimSpace(string(root))+"' handoff") // in the place of found[1]
-	r := readerIn(t, filepath.Join(home, "handoff"))
-	shell(r.dir, found[2])
+	clone := filepath.Join(home, "handoff")
+	for _, line := range shellLines(readPage(t, "README.md")) {
+		switch {
+		case strings.HasPrefix(line, "git clone "): // from here, in the place of its address
+			shell(home, "git clone -q '"+strings.TrimSpace(string(root))+"' handoff")
+		case line == "go test ./...", strings.HasPrefix(line, "export "): // this is one of its tests
+		default:
+			shell(clone, line)
+		}
+	}
+	r := readerIn(t, clone)
 	for _, page := range newcomer {
 		t.Logf("%s", page)
 		r.read(readPage(t, page))
@@ -54,4 +71,18 @@ func TestNewcomer(t *testing.T) {
 		}
 		r.workers = nil
 	}
+}
+
+// shellLines returns the commands of the sh blocks of a page that are no files, without comments.
+func shellLines(page string) (lines []string) {
+	for _, found := range block.FindAllStringSubmatch(page, -1) {
+		if found[1] != "sh" || named.MatchString(found[2]) {
+			continue
+		}
+		for line := range strings.Lines(found[2]) {
+			command, _, _ := strings.Cut(line, " # ")
+			lines = append(lines, strings.TrimSpace(command))
+		}
+	}
+	return lines
 }

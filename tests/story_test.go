@@ -97,7 +97,7 @@ func spawn(ts *testscript.TestScript, args []string, onOut, onErr func(string) s
 }
 
 // inherited are the variables of the script that what it spawns gets.
-var inherited = []string{"NATS_URL", "PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME"}
+var inherited = []string{"NATS_URL", "PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
 
 func (p *process) exec(ts *testscript.TestScript, args []string) (stdout, stderr io.Reader, wait func() error) {
 	bin, _, _ := strings.Cut(ts.Getenv("PATH"), string(os.PathListSeparator))
@@ -290,6 +290,14 @@ func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdLet(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(mustExit(ts, "0", args[1:]).stdout))
+}
+
+// cmdEach runs a command within the test's process for each line of a file, which is its input.
+func cmdEach(ts *testscript.TestScript, neg bool, args []string) {
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		of(ts).input = []byte(line)
+		mustExit(ts, "0", args[1:])
+	}
 }
 
 // cmdInput is the testscript command stdin for commands within the test's process.

@@ -13,7 +13,8 @@ import (
 )
 
 // neutral are the rooms, with what is below them, whose words reach clients that have no shell.
-var neutral = []string{"api", "brief", "broker", "doctor", "dossier", "explain", "gateway", "index", "protocol", "supervisor", "telemetry", "worker"}
+var neutral = []string{"api", "broker", "internal/brief", "internal/doctor", "internal/dossier", "internal/explain", "internal/gateway", "internal/index",
+	"internal/supervisor", "internal/telemetry", "protocol", "worker"}
 
 // operators are the rooms of these whose words reach only the operator of an engine.
 var operators = []string{"broker/audit", "broker/backup", "broker/jetstream"}

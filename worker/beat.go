@@ -81,7 +81,7 @@ func (p *presence) close() {
 	}
 }
 
-// loseLease ends every handler: for a whole lease the engine has not said that we
+// loseLease ends every handler: for a whole lease the engine has not confirmed that we
 // are still there, so another worker may have the same handoff by now.
 func (w *Worker) loseLease() {
 	w.log.Warn("no beat confirmed for a whole lease; handlers stopped", "lease", w.cfg.Lease)
@@ -149,7 +149,7 @@ func (w *Worker) claimBeatLoop(ctx context.Context) {
 }
 
 // loadInterval is how soon others learn that a worker has more or less to do than
-// its last beat said: three sixteenths of a beat, so that the two do not coincide,
+// its last beat reported: three sixteenths of a beat, so that the two do not coincide,
 // between half a second and five.
 func loadInterval(beat time.Duration) time.Duration {
 	return min(max(beat*3/16, 500*time.Millisecond), 5*time.Second)
@@ -170,7 +170,7 @@ func (w *Worker) loadLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 			if int64(w.runs.len()) != w.sentBusy.Load() {
-				_ = w.beatPresence(ctx) // the next beat tells it, and says what went wrong
+				_ = w.beatPresence(ctx) // the next beat repeats it, and logs the fault
 			}
 		}
 	}
@@ -196,8 +196,8 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 	return nil
 }
 
-// reconnectLoop makes up for what a broken connection, or another server, may
-// have forgotten: our presence, the queue's consumers, the agent itself.
+// reconnectLoop restores the things that a broken connection, or another server, may
+// have lost: our presence, the queue's consumers, the agent itself.
 func (w *Worker) reconnectLoop(accepting, running context.Context) {
 	again := w.transport.Reconnected(running)
 	for {

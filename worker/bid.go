@@ -12,11 +12,11 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Bidder is what a Handler may also be, to say what its agent would do a work for. Bid is called for a
-// call for bids, in the place of Handle and of Acknowledge; it shall look, not work. call is what
-// is told of the work. The window ends at call.BidUntil, and ctx a little later.
+// Bidder is an optional interface of a Handler that bids for work. Bid is called for a
+// call for bids, in the place of Handle and of Acknowledge; it shall look, not work. call
+// describes the work. The window ends at call.BidUntil, and ctx a little later.
 //
-// Refuse says that it makes no bid. Any other error, and a bid that breaks the rules
+// Refuse makes no bid. Any other error, and a bid that breaks the rules
 // (protocol.Bid.Validate), is none either. A Handler that is no Bidder makes the bid of
 // Handoff.DefaultBid.
 type Bidder interface {
@@ -46,10 +46,10 @@ func (r *run) bid(h Handoff) (protocol.Result, error) {
 	return protocol.Result{Body: body}, err
 }
 
-// DefaultBid is the bid that follows from what the worker knows. The cost is that of the package's
-// tokens at the price of the profile, the time the mean of what this worker has completed, once more
-// for each of its slots' worth of work in hand, and the confidence the proficiency in the capability. What is not
-// known is left out.
+// DefaultBid returns a bid from the figures of the worker. The cost is that of the package's
+// tokens at the price of the profile, the time the mean of the handoffs that this worker has
+// completed, once more for each of its slots' worth of work in hand, and the confidence the
+// proficiency in the capability. An unknown figure is left out.
 func (h Handoff) DefaultBid(call protocol.Call) protocol.Bid {
 	var bid protocol.Bid
 	if h.r == nil {

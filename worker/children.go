@@ -16,9 +16,9 @@ import (
 )
 
 // HandOff hands off work from within the work, and returns the ticket of the new
-// handoff. Source and parent of pkg are filled in, and what it takes over from this
-// handoff (protocol.Package.Inherit). A *protocol.Error says what is wrong
-// with the package, and nothing was handed off then.
+// handoff. Source and parent of pkg are filled in, and the parts that it inherits from
+// this handoff (protocol.Package.Inherit). A *protocol.Error names the fault of the
+// package, and nothing was handed off then.
 //
 // When it happens depends on the type. A sequential one passes ownership, so it
 // goes with the result: it is checked at once, recorded in the append that
@@ -26,14 +26,14 @@ import (
 // other way, nothing was handed off. A delegation, a broadcast (several agents, or
 // members) and an escalation are recorded and submitted before HandOff returns.
 // Await, or Wait, is how their end gets here. A return that is expected comes
-// into this agent's queue beside that, as a handoff of its own whose package has
+// into this agent's queue as well, as a handoff of its own whose package has
 // Returned set. If return.wait is block, it does so only where this handoff closes without
 // having got the end among its Returns.
 //
 // A handler that runs again, in a further attempt or after an Await, hands off
 // nothing twice if it makes the same calls: a call for an equal package gets the ticket
 // that it had, and nothing is sent. Of equal ones their number counts. A call that is not the same is a
-// new handoff; with a key, the key alone says which one it is, and another package under it is refused.
+// new handoff; with a key, the key alone identifies it, and another package under it is refused.
 //
 // It blocks until the ledger has it, or ctx ends. It may be called from several
 // goroutines; then the order is theirs to keep.
@@ -44,10 +44,10 @@ func (h Handoff) HandOff(ctx context.Context, pkg protocol.Package) (ticket stri
 	return h.r.handOff(ctx, h.calls, pkg)
 }
 
-// Continue makes a sequential package to an agent that carries on what this
-// handoff is about: variables and artifacts in full, the conversation by its
-// transfer mode, and what else protocol.Continue takes along. The handler may
-// change it before it hands it off: say what is to be done next, above all, and
+// Continue makes a sequential package to an agent that continues the work of this
+// handoff: variables and artifacts in full, the conversation by its
+// transfer mode, and all else that protocol.Continue takes along. The handler may
+// change it before it hands it off: describe the next task, above all, and
 // set the variables that its own work has changed.
 func (h Handoff) Continue(to string) protocol.Package {
 	name, err := json.Marshal(to)
@@ -56,8 +56,8 @@ func (h Handoff) Continue(to string) protocol.Package {
 	}
 	pkg := protocol.Package{Reason: "handed on by " + h.Agent, Task: h.Package.Task}
 	result := protocol.Result{Command: &protocol.Command{Goto: name}}
-	// What cannot be followed, an agent that is this one for instance, HandOff
-	// refuses with a word on the field.
+	// HandOff refuses a target that cannot be followed, such as this agent itself, and
+	// names the field.
 	own := h.Package
 	own.Context.AddDecisions(h.State().Decisions)
 	if next, err := protocol.Continue(own, h.Agent, h.Ticket, result); err == nil && len(next) == 1 {
@@ -69,7 +69,7 @@ func (h Handoff) Continue(to string) protocol.Package {
 }
 
 // cloneContext gives a context maps and lists of its own, so that a handler that changes
-// what goes on does not change what it was given.
+// a package for a child does not change its own.
 func cloneContext(c *protocol.Context) {
 	if c.Variables = maps.Clone(c.Variables); c.Variables == nil {
 		c.Variables = map[string]json.RawMessage{}
@@ -97,7 +97,7 @@ func (h Handoff) Return(ticket string) (protocol.Return, bool) {
 // chain, where its agent handed it on. It is for handlers that cannot well begin again, and it has a price that Await
 // does not have: the slot stays taken, the work time runs on, and it survives
 // nothing. When the worker ends or loses its lease, the wait is over, with the
-// cause of the handler's context as its error; what was handed off goes on, and
+// cause of the handler's context as its error; the child goes on, and
 // the next attempt finds it by handing off the same again.
 func (h Handoff) Wait(ctx context.Context, ticket string) (protocol.Return, error) {
 	if h.r == nil {
@@ -127,7 +127,7 @@ func withResultError(ticket string) error {
 	return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is handed off with the result, and cannot be waited for: a delegation can", ticket)
 }
 
-// childCalls keeps what one run of the handler hands off.
+// childCalls keeps the children that one run of the handler hands off.
 type childCalls struct {
 	mu         sync.Mutex
 	equal      map[string]int // how many calls there were, by the package as it was written
@@ -229,8 +229,8 @@ func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Packa
 	return ticket, nil
 }
 
-// readReturns reads the ends of what earlier runs of the handler have handed off. Most handoffs have
-// none of it and cost no read.
+// readReturns reads the ends of the children of earlier runs of the handler. Most handoffs have
+// none and cost no read.
 func (r *run) readReturns(h *Handoff, claim Claim) error {
 	h.calls, h.Returns = &childCalls{}, nil
 	s := r.lastState() // as of the acceptance
@@ -241,4 +241,62 @@ func (r *run) readReturns(h *Handoff, claim Claim) error {
 		h.Returns, err = claim.Returns(ctx)
 		return err
 	}))
+}
+
+// Lock keeps other handoffs of the workflow from paths, and waits for them as long as wait. A path
+// with a slash at its end covers the paths below it. The locks go with this attempt, or by Unlock.
+// Lock returns a number that rises with each grant of the workspace. A *protocol.Error has the
+// reason of a refusal: lock_busy, or deadlock.
+func (h Handoff) Lock(ctx context.Context, wait time.Duration, paths ...string) (seq uint64, err error) {
+	err = h.share("locks", func(c Claim) (err error) {
+		seq, err = c.Lock(ctx, wait, lockPaths(paths)...)
+		return err
+	})
+	return seq, err
+}
+
+// Unlock releases the locks on paths; no path releases all.
+func (h Handoff) Unlock(ctx context.Context, paths ...string) error {
+	return h.share("locks", func(c Claim) error { return c.Unlock(ctx, lockPaths(paths)...) })
+}
+
+// Workspace reads the workspace that the handoffs of the workflow share.
+func (h Handoff) Workspace(ctx context.Context) (w protocol.Workspace, err error) {
+	err = h.share("workspace", func(c Claim) (err error) {
+		w, err = c.Workspace(ctx)
+		return err
+	})
+	return w, err
+}
+
+// SetVariables sets variables of the workflow, all of them or none. Where ifVersion is not nil each
+// has to have that version; else the error has CodeConflict and names the current value.
+func (h Handoff) SetVariables(ctx context.Context, values map[string]json.RawMessage, ifVersion *int) error {
+	return h.share("variables", func(c Claim) error {
+		_, err := c.SetVariables(ctx, lifecycle.Setting{Values: values, IfVersion: ifVersion})
+		return err
+	})
+}
+
+// share does something with the claim in its workspace.
+func (h Handoff) share(field string, do func(Claim) error) error {
+	if h.r == nil {
+		return protocol.Errorf(protocol.CodeForbidden, field, "%s has no part in a workflow that was opened", h.Ticket)
+	}
+	claim := h.r.currentClaim()
+	if claim == nil {
+		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
+	}
+	err := do(claim)
+	if errors.Is(err, broker.ErrLeaseLost) {
+		h.r.cancel(err)
+	}
+	return err
+}
+
+func lockPaths(paths []string) (locks []protocol.LockPath) {
+	for _, path := range paths {
+		locks = append(locks, protocol.LockPath{Path: path})
+	}
+	return locks
 }

@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/filelock"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -25,7 +29,7 @@ import (
 // a shutdown: the work goes on then, here or elsewhere.
 //
 // But for a lost lease the handoff stays this worker's while Cleanup runs, and
-// beats go on: no other worker begins what is being put away. ctx ends after
+// beats go on: no other worker begins it meanwhile. ctx ends after
 // Config.CleanupTimeout. Then the worker reports without waiting any longer, and
 // only the slot stays taken until Cleanup has returned. A supervisor that forces
 // an end which was asked for does so after the package's cancel_grace_ms (30 s by
@@ -66,8 +70,8 @@ func (r *run) cleanup(c contexts, h Handoff, why error) error {
 // cleanupGrace is the time that a Cleanup has to return once its context has ended.
 const cleanupGrace = time.Second
 
-// reportCancelled is the end of a handoff whose end was asked for, or whose lease is
-// lost: r.ctx has ended, and its cause says which. result and err are what Handle returned.
+// reportCancelled reports the end of a handoff whose end was asked for, or whose lease is
+// lost: the cause of r.ctx, which has ended, is one of these. Handle returned result and err.
 func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
 	cause, partial := context.Cause(r.ctx), partialOf(result)
 	switch {
@@ -92,7 +96,7 @@ func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, result protoco
 	}
 }
 
-// withCleanupError adds to a reason what went wrong in the cleanup.
+// withCleanupError adds the error of the cleanup to a reason.
 func withCleanupError(reason string, failed error) string {
 	if failed == nil {
 		return reason
@@ -119,7 +123,7 @@ func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackE
 	r.finishReport(c, h, "rolled back", "roll back", errors.New(reason), err)
 }
 
-// resultOf is what a report from within the work leaves of a result.
+// resultOf makes a partial result of a report of progress; nil of none.
 func resultOf(p *protocol.Progress) *protocol.Result {
 	if p == nil {
 		return nil
@@ -129,4 +133,108 @@ func resultOf(p *protocol.Progress) *protocol.Result {
 		result.Notes = fmt.Sprintf("%g %% done", p.Percent)
 	}
 	return result
+}
+
+// scratch is the directory below TMPDIR for the files of the programs of this process. It exists while
+// programs run, with a lock that ends with the process, however that ends. The directory of a killed
+// worker is known by its free lock.
+var scratch struct {
+	sync.Mutex
+	dir  string
+	lock *filelock.Lock
+	used int // directories in it
+}
+
+const (
+	scratchPattern = "handoff-*"
+	scratchLock    = "lock"
+	// scratchTries bounds the tries to make a directory. Another worker that looks before the lock is
+	// taken removes it as a left one.
+	scratchTries = 3
+)
+
+// newScratch makes a directory for the files of one program, and TMPDIR if it has vanished. The
+// caller calls done.
+func newScratch() (dir string, done func(), err error) {
+	scratch.Lock()
+	defer scratch.Unlock()
+	for range scratchTries { // another worker may take a directory that is new for a left one
+		if _, err := os.Stat(scratch.dir); scratch.dir == "" || err != nil {
+			if err := openScratch(); err != nil {
+				return "", nil, err
+			}
+		}
+		if dir, err = os.MkdirTemp(scratch.dir, ""); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	scratch.used++
+	return dir, func() { freeScratch(dir) }, nil
+}
+
+// openScratch makes the directory of this process.
+func openScratch() (err error) {
+	if scratch.lock != nil { // the one before has vanished
+		_ = scratch.lock.Close()
+		scratch.lock, scratch.dir = nil, ""
+	}
+	base := os.TempDir()
+	if _, err := os.Stat(base); errors.Is(err, os.ErrNotExist) {
+		if err := os.MkdirAll(base, 0o700); err != nil {
+			return err
+		}
+	}
+	for range scratchTries {
+		dir, made := os.MkdirTemp(base, scratchPattern)
+		if made != nil {
+			return made
+		}
+		var lock *filelock.Lock
+		if lock, err = filelock.Take(filepath.Join(dir, scratchLock)); err == nil {
+			scratch.dir, scratch.lock = dir, lock
+			return nil
+		}
+	}
+	return err
+}
+
+// freeScratch removes the directory of a program, and that of the process with the last of them.
+func freeScratch(dir string) {
+	_ = os.RemoveAll(dir)
+	scratch.Lock()
+	defer scratch.Unlock()
+	scratch.used--
+	if scratch.used > 0 || scratch.lock == nil {
+		return
+	}
+	_ = os.RemoveAll(scratch.dir)
+	_ = scratch.lock.Close()
+	scratch.dir, scratch.lock = "", nil
+}
+
+// sweepScratch removes the directories that killed workers of this user have left below TMPDIR.
+func sweepScratch() {
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), scratchPattern))
+	if err != nil {
+		return
+	}
+	for _, dir := range left {
+		info, err := os.Lstat(dir)
+		if err != nil || !info.IsDir() || !isOurs(info) {
+			continue
+		}
+		path := filepath.Join(dir, scratchLock)
+		if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		lock, err := filelock.Take(path)
+		if err != nil { // its process runs
+			continue
+		}
+		_ = os.RemoveAll(dir)
+		_ = lock.Close()
+	}
 }

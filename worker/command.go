@@ -14,10 +14,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// CheckCommand tells whether a command can be run in dir (empty: here), before any
+// CheckCommand reports whether a command can be run in dir (empty: here), before any
 // handoff is charged for it: its program must be there, and executable, and
 // the interpreter that its first line names as well. The *protocol.Error names
-// what is wrong.
+// the fault.
 func CheckCommand(dir string, command []string) error {
 	const field = "command"
 	if len(command) == 0 || command[0] == "" {
@@ -56,7 +56,7 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// checkFirstLine refuses what the kernel could not start: a text without #!,
+// checkFirstLine refuses a file that the kernel could not start: a text without #!,
 // and a script whose interpreter is not there.
 func checkFirstLine(name, path string) error {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
@@ -64,7 +64,7 @@ func checkFirstLine(name, path string) error {
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil // executable and not readable: only trying tells
+		return nil // executable and not readable: only a start shows
 	}
 	defer file.Close()
 	head := make([]byte, 256)

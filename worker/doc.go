@@ -10,23 +10,23 @@
 //
 // Any other program becomes a worker through Exec, which runs a command for
 // each handoff. A worker that may not reach the broker itself serves through a Transport
-// (NewOver): gateway/nats has one.
+// (NewOver): internal/gateway/nats has one.
 //
-// # What a handler may do
+// # Choices of a handler
 //
-// It returns a result, or an error that says what comes instead: a failure (plain,
+// It returns a result, or an error for another outcome: a failure (plain,
 // Permanent, RetryAfter), a refusal (Reject, NeedContext, NeedPermission, Defer),
 // a word to an authority or from one (Escalate, AnswerEscalation), a rollback
 // (RollBack), or that the worker is unfit (Stop). On the way it may report its
 // Progress and hand off work (Handoff.HandOff): to a successor, with the result;
 // or to others whose work it needs, for which it waits without a slot (Await) or
 // within it (Handoff.Wait). A handler that is also an Acknowledger answers offers
-// before it has them, and one that is a Cleaner puts away what it leaves behind.
+// before it has them, and one that is a Cleaner removes its remains.
 //
-// # What a worker promises
+// # Guarantees
 //
 // A worker appends facts and decides nothing: whether a failed handoff is tried
-// again, and where, is the core's decision. What it promises is this.
+// again, and where, is the core's decision. It guarantees:
 //
 //   - It never has more offers in its hands than free slots.
 //   - The engine hears from it before its first pull and until its drain is over.
@@ -34,25 +34,25 @@
 //     code of the user's runs.
 //   - A handler whose handoff was taken away, or is to be cancelled or returned, or
 //     whose worker could not confirm its presence for a whole lease, finds its
-//     context cancelled; context.Cause says which (broker.ErrLeaseLost,
-//     ErrCancelled, ErrReturned, ErrShutdown). What it returns after its lease was
-//     lost changes nothing: the ledger refuses it by its fence. A result is kept in
-//     the history then, which the log tells, and a handoff whose attempts have run
-//     out may use it (policy late_result).
-//   - What a handler hands off is handed off once, however often it is run: see
+//     context cancelled; context.Cause names the reason (broker.ErrLeaseLost,
+//     ErrCancelled, ErrReturned, ErrShutdown). A report after the lease was lost
+//     changes nothing: the ledger refuses it by its fence. Its result is logged and kept
+//     in the history, and a handoff whose attempts have run out may use it (policy
+//     late_result).
+//   - A child is handed off once, however often its handler is run: see
 //     Handoff.HandOff.
 //   - A handler that panics has failed an attempt, and the worker lives on.
 //   - When Run's context ends, offers that were not acknowledged go back at once,
-//     handlers have Config.DrainTimeout to finish, and what they leave behind is
+//     handlers have Config.DrainTimeout to finish, and unfinished handoffs are
 //     released without charging an attempt. A worker that vanishes instead has
 //     used up one. Handlers that ignore their context are left behind in the end
 //     (Config.AbandonTimeout, ErrAbandoned).
 //
-// What it cannot promise is that a handler ran only once: a worker may die
+// It cannot guarantee that a handler ran only once: a worker may die
 // between its work and its report. Handlers with effects outside should use
 // the ticket as their idempotency key.
 //
-// # What the engine's absence does
+// # Absence of the engine
 //
 // A worker may start before its engine: broker.WaitForEngine waits for it.
 // Every wait for the engine backs off and is unbounded. The work goes on while

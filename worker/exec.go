@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,7 +25,7 @@ import (
 	"github.com/agenthandoff/handoff/worker/output"
 )
 
-// Exit codes by which a program says what came of its handoff. The numbers are
+// Exit codes by which a program reports the outcome of its handoff. The numbers are
 // those of sysexits.h where it has the meaning. Every other code is a failed
 // attempt that is worth a retry, like the death by a signal.
 const (
@@ -41,6 +43,8 @@ const (
 	KillGraceDefault = 5 * time.Second
 	// RetryLaterDefault is the least delay after ExitRetryLater.
 	RetryLaterDefault = 30 * time.Second
+	// OutputKeptBytes is the part that is kept of an output over OutputBytesMax.
+	OutputKeptBytes = 8 << 20
 )
 
 // ExecConfig configures an Exec. Only Command must be set.
@@ -49,36 +53,40 @@ type ExecConfig struct {
 	Command []string
 	// Dir is where the program runs; empty is where the worker does.
 	Dir string
-	// Env is added to the worker's own environment, NAME=value: NATS_URL, say.
+	// Env is added to the environment of the program, as NAME=value.
 	Env []string
+	// Inherit names the variables of the worker's own environment that the program sees in addition
+	// to Inherited: NAME, NAME* or InheritAll. Keys and credentials are among them only by name.
+	Inherit []string
 	// OutputBytesMax is how much the program may write to its standard output.
 	// Default and maximum protocol.ResultBytesMax (64 MiB), which a slot may then
-	// hold in memory. A program that writes more is ended, and has failed.
+	// hold in memory. A program that writes more is ended: its result is malformed, with the
+	// first OutputKeptBytes of it kept.
 	OutputBytesMax int64
-	// Output says how its standard output is read. Default output.Auto.
+	// Output selects how its standard output is read. Default output.Auto.
 	Output output.Mode
-	// Input is what its standard input has. Default InputPackage.
+	// Input is the content of its standard input. Default InputPackage.
 	Input Input
 	// KillGrace is the time between TERM and KILL. Default 5 s.
 	KillGrace time.Duration
 	// RetryLater is the least delay after exit code 75. Default 30 s.
 	RetryLater time.Duration
-	// Cleanup is a program, and its arguments, that puts away what Command has
-	// left lying about; see Cleaner for when. Empty is none. It has the same
+	// Cleanup is a program, and its arguments, that removes the remains of
+	// Command; see Cleaner for when. Empty is none. It has the same
 	// standard input and environment, but for an empty HANDOFF_ACK_FILE, and
-	// HANDOFF_CLEANUP_REASON. What it prints to standard output goes nowhere, and an
+	// HANDOFF_CLEANUP_REASON. Its standard output is discarded, and an
 	// exit code other than 0 is a cleanup that failed.
 	Cleanup []string
 	// Bid is a program, and its arguments, that answers a call for bids (Bidder). It has the package
 	// of the call on its standard input, and prints a protocol.Bid as JSON, or nothing for the
 	// default one; exit code 69 makes no bid. Empty is the DefaultBid.
 	Bid []string
-	// Redactor takes secrets out of what a failure quotes of standard error, before
-	// that is cut to its last lines; nil is redact.Default.
+	// Redactor takes secrets out of the standard error that a failure quotes, before
+	// it is cut to its last lines; nil is redact.Default.
 	Redactor *redact.Redactor
 }
 
-// Input is what the standard input of a program has.
+// Input is the content of a program's standard input.
 type Input string
 
 const (
@@ -96,21 +104,21 @@ var Inputs = []Input{InputPackage, InputBrief}
 //
 //	supplements  the answers to conditions and escalations, oldest first; their
 //	             variables are laid over context.variables, too
-//	trail        what happened to the handoff before: refusals, escalations, failures
-//	returns      the ends of what it has handed off and waited for. Results that
-//	             are over 16 MiB together are left out, and the notes say so
+//	trail        the history of the handoff: refusals, escalations, failures
+//	returns      the ends of the handoffs that it has waited for. Results that
+//	             are over 16 MiB together are left out, and the notes report it
 //
 // It need not read any of it. context.previous is the result of the agent that has handed on to
 // this one with goto (protocol.Previous).
 //
-// What it writes to standard output is the result, as output.Read reads it: an object with
+// Its standard output is the result, as output.Read reads it: an object with
 // fields of a result, which may be the last block of more, else other JSON or text as the body.
-// {"command": {"goto": …, "update": …}} in it hands on (protocol.Continue). What tries to be a
-// result and is none is a failed attempt, with the code result_malformed, and the output is
-// kept. What stands around a result goes to the worker's log. Standard error goes to the worker's log line
+// {"command": {"goto": …, "update": …}} in it hands on (protocol.Continue). An output
+// that tries to be a result and is not one is a failed attempt, with the code result_malformed,
+// and is kept. Text around a result goes to the worker's log. Standard error goes to the worker's log line
 // by line; its last lines are the message of a failure.
 //
-// In its environment, beside what the worker's own holds and ExecConfig.Env:
+// In its environment, in addition to Inherited, Inherit and Env of ExecConfig:
 //
 //	HANDOFF_TICKET, HANDOFF_AGENT
 //	HANDOFF_ATTEMPT            from 1
@@ -123,14 +131,14 @@ var Inputs = []Input{InputPackage, InputBrief}
 //	HANDOFF_BRIEF_FILE         the handoff as instructions for a model, in Markdown (brief.Markdown)
 //	HANDOFF_PACKAGE_FILE       the package, where standard input has the brief (InputBrief)
 //	HANDOFF_MAX_ITERATIONS     how many iterations the work may take (brief.Iterations)
-//	HANDOFF_USAGE_FILE         what the attempt has used so far: the last line counts, a
+//	HANDOFF_USAGE_FILE         the usage of the attempt so far: the last line counts, a
 //	                           protocol.Usage as JSON, or the usage of a model's answer (output.Usage)
-//	HANDOFF_AWAIT_DIR          what its result waits for, beside command.await: packages as JSON in
+//	HANDOFF_AWAIT_DIR          packages that its result waits for, as command.await does: JSON in
 //	                           files named 1, 2, …, as "handoff submit --await block" leaves them.
 //	                           They count where it ends with 0, without an acknowledgement file
 //	HANDOFF_CHILDREN           the ordinal of the first of them
-//	HANDOFF_LEASE              what the handoff is held by: "handoff submit" hands off under it, so
-//	                           that what a program submits is on the account of its handoff. Not
+//	HANDOFF_LEASE              the lease of the handoff: "handoff submit" hands off under it, so
+//	                           that the handoffs of a program are on the account of its own. Not
 //	                           through a gateway
 //	HANDOFF_WORKSPACE          the workflow that it has a place in, if any
 //	HANDOFF_LOCK_FENCE         the number of the grant of the locks that its package declares
@@ -141,33 +149,34 @@ var Inputs = []Input{InputPackage, InputBrief}
 //	HANDOFF_CLEANUP_REASON     of Cleanup alone: cancelled, returned or lease_lost
 //	TRACEPARENT, TRACESTATE    the span of this attempt (W3C Trace Context); the second may be empty
 //
-// Its exit code says what came of it; see the Exit constants. To say more it
+// Its exit code is the outcome; see the Exit constants. For more it
 // writes the file that HANDOFF_ACK_FILE names: an acknowledgement as JSON
 // (protocol.Ack), or one line of rejected or conditional and, after it, the
-// reason or what is needed; or one of these, as a line or as JSON:
+// reason or the needs; or one of these, as a line or as JSON:
 //
 //	answered TEXT        an authority's answer to an escalation (AnswerEscalation):
 //	                     {"status":"answered", …} with the fields of protocol.Answer
 //	escalated RATIONALE  up the chain of authority (Escalate):
 //	                     {"status":"escalated","rationale":"…","assessment":"…"}
-//	returned REASON      back to the source (RollBack), with what it has printed
+//	returned REASON      back to the source (RollBack), with its output
 //	                     as the partial result: {"status":"returned","reason":"…"}
 //
 // Both files are read only where they are regular files: a named pipe, a socket, a
 // device, a directory or a symbolic link in the place of the progress file is logged
-// and reports nothing, in the place of the acknowledgement file the attempt has failed
-// with it (invalid_ack), as with one that is over protocol.AckBytesMax or makes no sense.
+// and reports nothing, in the place of the acknowledgement file the result is
+// malformed, as with one that is over protocol.AckBytesMax or makes no sense; after exit code 75 or the
+// death by a signal the attempt has failed as it had without.
 //
-// What the acknowledgement file says, but for accepted, counts whatever the exit code is. The
+// The acknowledgement file, but for accepted, counts whatever the exit code is. The
 // group of a program whose handoff is to go back to its source gets TERM, like
-// that of one that is cancelled; it may still write returned. What a program that is
-// stopped has printed by then is kept as a partial result. With exit code 69 and 77 but no such file, the last line of standard error
-// is the reason, or the context that is needed. With 75, a file of
+// that of one that is cancelled; it may still write returned. The output of a
+// program that is stopped is kept as a partial result. With exit code 69 and 77 but no such file,
+// the last line of standard error is the reason, or the context that is needed. With 75, a file of
 // {"retry_after_ms": 60000} sets the delay.
 //
 // On unix the program runs in a process group of its own. The group gets TERM,
 // and KILL after KillGrace, when the handler's context ends; the same happens to
-// what the program leaves running when it exits, a second after that if it still holds the output
+// processes that run on when it exits, a second after that if they still hold the output
 // open: a filter of the output writes the rest of it. If the worker itself is killed
 // with KILL, the group is killed by its leader, a small sh that waits for that
 // alone; on Linux the kernel kills the program (PR_SET_PDEATHSIG) even where
@@ -175,8 +184,8 @@ var Inputs = []Input{InputPackage, InputBrief}
 // other systems only the program itself is killed, at once.
 type Exec struct{ cfg ExecConfig }
 
-// NewExec checks the configuration, and that the command can be run
-// (CheckCommand). A *protocol.Error says what is wrong.
+// NewExec checks the configuration, and that the command can be run (CheckCommand). It
+// removes the files that killed workers have left below TMPDIR. A fault is a *protocol.Error.
 func NewExec(cfg ExecConfig) (*Exec, error) {
 	if err := CheckCommand(cfg.Dir, cfg.Command); err != nil {
 		return nil, err
@@ -203,6 +212,11 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 			return nil, err
 		}
 	}
+	for _, name := range cfg.Inherit {
+		if !variableName.MatchString(name) {
+			return nil, protocol.Errorf(protocol.CodeInvalid, "inherit", "%q is not the name of a variable: write NAME, NAME* or %s", name, InheritAll)
+		}
+	}
 	for _, entry := range cfg.Env {
 		if !strings.Contains(entry, "=") {
 			return nil, protocol.Errorf(protocol.CodeInvalid, "env", "%q is not NAME=value", entry)
@@ -218,7 +232,9 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
 	cfg.KillGrace = cmp.Or(cfg.KillGrace, KillGraceDefault)
 	cfg.RetryLater = cmp.Or(cfg.RetryLater, RetryLaterDefault)
-	cfg.Command, cfg.Cleanup, cfg.Bid, cfg.Env = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Bid), slices.Clone(cfg.Env)
+	cfg.Command, cfg.Cleanup, cfg.Bid = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Bid)
+	cfg.Env, cfg.Inherit = slices.Clone(cfg.Env), slices.Clone(cfg.Inherit)
+	sweepScratch()
 	return &Exec{cfg: cfg}, nil
 }
 
@@ -232,11 +248,11 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	if err != nil {
 		return protocol.Result{}, Permanent(err)
 	}
-	dir, err := os.MkdirTemp("", "handoff-")
+	dir, done, err := newScratch()
 	if err != nil {
 		return protocol.Result{}, Stop(fmt.Errorf("no place for the acknowledgement file: %w", err))
 	}
-	defer os.RemoveAll(dir)
+	defer done()
 	ackFile := filepath.Join(dir, "ack")
 	progressFile, usageFile := filepath.Join(dir, "progress"), filepath.Join(dir, "usage")
 	awaitDir := filepath.Join(dir, "await")
@@ -262,16 +278,19 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	return p.withUsage(ctx, h, usageFile, result, err)
 }
 
-// ended reads what a program says that has ended, or that did not run to its end.
+// ended reads the outcome of a program that has ended, or that did not run to its end.
 func (e *Exec) ended(h Handoff, p *program, state *os.ProcessState, err error, ackFile, awaitDir string) (protocol.Result, error) {
-	if errors.Is(err, ErrReturned) { // it may have said how far it came
+	if errors.Is(err, ErrReturned) { // it may have reported how far it came
 		if said, unread := readAck(ackFile); unread == nil && said.back != nil {
 			return protocol.Result{}, p.rollBack(said.back)
 		}
 	}
 	var failure *Failure
-	if err != nil && !errors.As(err, &failure) { // it was ended, and what it has printed is kept
+	if err != nil && !errors.As(err, &failure) { // it was ended, and its output is kept
 		return p.partial(), err
+	}
+	if p.stdout.isOver() { // whether or not it ended before it was ended
+		return p.tooLarge(), nil
 	}
 	if err != nil {
 		return protocol.Result{}, err
@@ -328,7 +347,7 @@ func environment(cfg ExecConfig, h Handoff, ackFile string) []string {
 		}
 	}
 	limit, clock := h.Limit()
-	return slices.Concat(os.Environ(), cfg.Env, trace, []string{
+	return slices.Concat(inherited(cfg.Inherit), cfg.Env, trace, []string{
 		"HANDOFF_TICKET=" + h.Ticket,
 		"HANDOFF_AGENT=" + h.Agent,
 		"HANDOFF_ATTEMPT=" + strconv.Itoa(h.Attempt),
@@ -353,7 +372,7 @@ type program struct {
 	stderr  lines
 }
 
-// drainPipes is how long what a program has left running may still write its output, in its
+// drainPipes is how long processes of an ended program may still write its output, in its
 // group, and once more out of it.
 const drainPipes = time.Second
 
@@ -430,7 +449,7 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 	case <-ctx.Done():
 		cut = context.Cause(ctx)
 	case <-p.stdout.over:
-		cut = &Failure{Code: "output_too_large", Err: fmt.Errorf("wrote more than %s to its standard output; large output is better handed off as an artifact", protocol.Size(int64(p.cfg.OutputBytesMax)))}
+		cut = &Failure{Code: "output_too_large", Err: errors.New(p.tooLargeWords())}
 	}
 	if cut != nil {
 		p.log.Info("ending the program", "why", cut)
@@ -452,4 +471,125 @@ func (p *program) await(ctx context.Context, cmd *exec.Cmd, group *group, silent
 		return nil, fmt.Errorf("wait for %s: %w", p.command[0], x.err)
 	}
 	return x.state, nil
+}
+
+// openRegular opens a file in whose place a program may have put anything. Only
+// a regular file is read: a named pipe would keep its reader for ever, a device may
+// have no end. A symbolic link is not followed.
+func openRegular(path string) (*os.File, error) {
+	info, err := os.Lstat(path) // to open a device can be too much already
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRegular(info); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|openAtOnce, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = file.Stat(); err == nil { // it may have been replaced since
+		err = checkRegular(info)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func checkRegular(info os.FileInfo) error {
+	what := "no file"
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode&os.ModeSymlink != 0:
+		what = "a symbolic link"
+	case mode&os.ModeNamedPipe != 0:
+		what = "a named pipe"
+	case mode&os.ModeSocket != 0:
+		what = "a socket"
+	case mode.IsDir():
+		what = "a directory"
+	case mode&os.ModeDevice != 0:
+		what = "a device"
+	}
+	return fmt.Errorf("is %s; only a regular file is read", what)
+}
+
+// since returns the history of a handoff since it was submitted, with the current variables of its
+// workflow. It waits for an engine that does not answer.
+func (h Handoff) since(ctx context.Context) (brief.Since, error) {
+	since := brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns}
+	if h.r == nil || h.r.state().Workspace == "" {
+		return since, nil
+	}
+	err := h.r.w.retry(ctx, "read the workspace", func(ctx context.Context) error {
+		w, err := h.Workspace(ctx)
+		if err == nil {
+			since.Shared = brief.SharedOf(w)
+		}
+		return err
+	})
+	var refused *protocol.Error
+	if errors.As(err, &refused) { // there is none to read
+		return since, nil
+	}
+	return since, err
+}
+
+// brief leaves the brief of a handoff in a file, and returns the program's input and its
+// environment. Where it reads the brief, the package is in a file too.
+func (e *Exec) brief(h Handoff, since brief.Since, dir string, input []byte, env []string) ([]byte, []string, error) {
+	text := []byte(brief.Markdown(&h.Package, h.State(), since))
+	briefFile, packageFile := filepath.Join(dir, "brief.md"), ""
+	if err := os.WriteFile(briefFile, text, 0o600); err != nil {
+		return nil, nil, err
+	}
+	if e.cfg.Input == InputBrief {
+		packageFile = filepath.Join(dir, "package.json")
+		if err := os.WriteFile(packageFile, input, 0o600); err != nil {
+			return nil, nil, err
+		}
+		input = text
+	}
+	return input, append(env, "HANDOFF_BRIEF_FILE="+briefFile, "HANDOFF_PACKAGE_FILE="+packageFile,
+		"HANDOFF_MAX_ITERATIONS="+strconv.Itoa(brief.Iterations(&h.Package))), nil
+}
+
+// InheritAll passes the whole environment of the worker on to its program.
+const InheritAll = "all"
+
+// Inherited are the variables of the worker's environment that every program sees. They name
+// places, the user, and how texts and times are written. A * is any rest of a name.
+var Inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "NO_COLOR", "PWD", "LANG", "LANGUAGE", "LC_*", "TZ",
+	"TMPDIR", "TMP", "TEMP", "XDG_*_HOME", "XDG_RUNTIME_DIR",
+	// without these few programs of Windows start
+	"SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"}
+
+// variableName is the name of a variable, or the beginning of names.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
+
+// Inherits reports whether a program sees a variable of its worker: one of Inherited, or of names.
+// These are NAME, NAME* or InheritAll.
+func Inherits(variable string, names []string) bool {
+	if runtime.GOOS == "windows" {
+		variable = strings.ToUpper(variable)
+	}
+	if slices.Contains(names, InheritAll) {
+		return true
+	}
+	matches := func(name string) bool {
+		ok, err := path.Match(name, variable)
+		return err == nil && ok
+	}
+	return slices.ContainsFunc(Inherited, matches) || slices.ContainsFunc(names, matches)
+}
+
+// inherited is the part of the worker's environment that a program sees.
+func inherited(names []string) []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !Inherits(name, names)
+	})
 }

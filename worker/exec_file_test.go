@@ -25,14 +25,13 @@ var inPlaceOf = map[string]struct{ command, is string }{
 	"link to itself": {`ln -s "$FILE" "$FILE"`, "a symbolic link"},
 }
 
-// An acknowledgement file that is no regular file fails the attempt, and is not
-// waited for.
+// An acknowledgement file that is no regular file is malformed, and is not waited for.
 func TestAcknowledgementFileIsRegular(t *testing.T) {
 	t.Parallel()
 	for name, c := range inPlaceOf {
-		_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, `FILE=$HANDOFF_ACK_FILE; `+c.command)}}).Handle(t.Context(), handoff())
-		if got := outcome(t, err); got != "retry invalid_ack" || !strings.Contains(err.Error(), "is "+c.is+"; only a regular file is read") {
-			t.Errorf("%s: %s, %v", name, got, err)
+		result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, `FILE=$HANDOFF_ACK_FILE; `+c.command)}}).Handle(t.Context(), handoff())
+		if err != nil || !strings.Contains(result.Malformed, "is "+c.is+"; only a regular file is read") {
+			t.Errorf("%s: %q, %v", name, result.Malformed, err)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 const openAtOnce = 0 // files cannot be pipes here
 
+func isOurs(os.FileInfo) bool { return true } // another user's cannot be opened
+
 // group is the program alone: this system has no process groups to end.
 type group struct{ program *os.Process }
 

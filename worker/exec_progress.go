@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker/output"
 )
 
 const (
@@ -56,7 +57,7 @@ func (h Handoff) followProgress(ctx context.Context, path string, ended <-chan s
 	}
 }
 
-// reportLast reports what a program wrote just before it ended.
+// reportLast reports the lines that a program wrote just before it ended.
 func (h Handoff) reportLast(ctx context.Context, lines []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastReportTimeout)
 	defer cancel()
@@ -87,7 +88,7 @@ func (h Handoff) reportLines(ctx context.Context, lines []string) {
 type growing struct {
 	path string
 	at   int64  // where the next read begins
-	seen []byte // the end of what was read: a file that differs there was written anew
+	seen []byte // the end of the part that was read: a file that differs there was written anew
 }
 
 // seenBytes is how much of a file is compared to find that it was written anew.
@@ -171,8 +172,8 @@ func extensionFromLine(line string) (by time.Duration, reason string, ok bool) {
 }
 
 // progressFromLine reads {"percent":40,"message":"…"}, "40 parsing", "40% parsing"
-// and "parsing". What breaks the rules of a report is made to fit: a program
-// that tells how far it is does not fail for it.
+// and "parsing". A line that breaks the rules of a report is made to fit: a
+// program does not fail for a report of its progress.
 func progressFromLine(line string) protocol.Progress {
 	var p protocol.Progress
 	if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &p) == nil && p.Validate() == nil {
@@ -186,4 +187,83 @@ func progressFromLine(line string) protocol.Progress {
 	}
 	p.Message = protocol.CutText(strings.ToValidUTF8(strings.ReplaceAll(p.Message, "\x00", ""), "\uFFFD"), protocol.ProgressMessageBytesMax)
 	return p
+}
+
+// followUsage reports the last line of a program's usage file after each change, until ctx ends.
+func (h Handoff) followUsage(ctx context.Context, path string) {
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	for last, unread := "", ""; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		line, err := lastLine(path)
+		if err != nil && err.Error() != unread {
+			unread = err.Error()
+			h.logger().Warn("usage file not read", "err", err)
+		}
+		if line == "" || line == last {
+			continue
+		}
+		last = line
+		usage := output.LineUsage([]byte(line))
+		if usage == nil {
+			h.logger().Warn("usage not reported", "why", "it is no usage", "line", protocol.Printable(protocol.CutText(line, 512)))
+			continue
+		}
+		if err := h.Spent(ctx, *usage); err != nil && ctx.Err() == nil {
+			h.logger().Warn("usage not reported", "err", err)
+		}
+	}
+}
+
+// withUsage adds the program's usage to its result, or to its other outcome: from its usage
+// file, and from its output.
+func (p *program) withUsage(ctx context.Context, h Handoff, usageFile string, result protocol.Result, err error) (protocol.Result, error) {
+	usage := p.usage(usageFile)
+	if usage == nil {
+		return result, err
+	}
+	var failure *Failure
+	var back *rollBackError
+	switch {
+	case err == nil:
+		if result.Usage != nil {
+			*usage = usage.Max(*result.Usage)
+		}
+		result.Usage = usage
+	case errors.As(err, &failure):
+		failure.Usage = usage
+	case errors.As(err, &back) && back.partial != nil:
+		back.partial.Usage = usage
+	default:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastReportTimeout)
+		defer cancel()
+		if err := h.Spent(ctx, *usage); err != nil {
+			h.logger().Warn("usage not reported", "err", err)
+		}
+	}
+	return result, err
+}
+
+// usage returns the usage that a program has reported; nil is none.
+func (p *program) usage(path string) *protocol.Usage {
+	var said *protocol.Usage
+	if line, err := lastLine(path); err == nil && line != "" {
+		said = output.LineUsage([]byte(line))
+	}
+	if p.stdout.isOver() || p.cfg.Output == output.Text {
+		return said
+	}
+	printed := output.Usage(p.stdout.buf.Bytes())
+	if said == nil || printed == nil {
+		if said == nil {
+			return printed
+		}
+		return said
+	}
+	most := said.Max(*printed)
+	return &most
 }

@@ -94,25 +94,36 @@ func TestExitCodes(t *testing.T) {
 		{`echo '{"status":"conditional","needs_permission":["to push"]}'` + ack, `{"status":"conditional","needs_permission":["to push"]}`},
 		{`echo accepted` + ack, "complete"},
 		{`:` + ack, "complete"},
-		{`echo '{"status":'` + ack, "retry invalid_ack"},
-		{`echo perhaps` + ack, "retry invalid_ack"},
-		{`echo rejected` + ack, "retry invalid_ack"},
-		{`head -c 100000 /dev/zero` + ack, "retry invalid_ack"},
-		{`echo '{"status":"rejected","reason":"no","reson":1}'` + ack, "retry invalid_ack"},
+		{`echo '{"status":'` + ack, "malformed"},
+		{`echo perhaps` + ack, "malformed"},
+		{`echo rejected` + ack, "malformed"},
+		{`head -c 100000 /dev/zero` + ack, "malformed"},
+		{`echo '{"status":"rejected","reason":"no","reson":1}'` + ack, "malformed"},
+		{`echo '{"status":' ` + ack + `exit 75`, "retry after 30s exit_75"},
+		{`echo '{"status":' ` + ack + `kill -KILL $$`, "retry signal_9"},
+		{`echo '{"status":' ` + ack + `exit 1`, "malformed"},
+		{`echo '{"status":"conditional"}'` + ack, "malformed"},
+		{`echo escalated` + ack, "malformed"},
+		{`echo '{"status":"conditional","needs_context":"which branch?"}'` + ack, conditional("which branch?")},
+		{`echo '{"status":"conditional","timestamp":"2026-01-02T00:00:00Z","agentId":"a","conditions":{"needsMoreContext":["which branch?"]}}'` + ack, conditional("which branch?")},
+		{`echo '{"status":"conditional","conditions":{"needsPermission":"to push","estimatedCompletionMs":9}}'` + ack, `{"status":"conditional","needs_permission":["to push"],"estimated_completion_ms":9}`},
+		{`echo '{"status":"conditional","needs_context":["a"],"conditions":{"needsMoreContext":["b"]}}'` + ack, "malformed"},
+		{`echo '{"status":"conditional","conditions":["b"]}'` + ack, "malformed"},
+		{`echo '{"status":"rejected","reason":"no","suggestedAlternative":"b"}'` + ack, `{"status":"rejected","reason":"no","suggested_alternative":"b"}`},
 		{`echo answered: take the left one` + ack + `exit 3`, "answered: take the left one"},
 		{`echo '{"status":"answered","text":"left","variables":{"way":"left"}}'` + ack, "answered: left"},
 		{`echo '{"status":"answered","deny":true,"deny_reason":"no budget"}'` + ack, "denied: no budget"},
-		{`echo answered` + ack, "retry invalid_ack"},
-		{`echo '{"status":"answered"}'` + ack, "retry invalid_ack"},
-		{`echo '{"status":"answered","txt":"left"}'` + ack, "retry invalid_ack"},
+		{`echo answered` + ack, "malformed"},
+		{`echo '{"status":"answered"}'` + ack, "malformed"},
+		{`echo '{"status":"answered","txt":"left"}'` + ack, "malformed"},
 		{`echo escalated two ways` + ack + `exit 1`, "escalated: two ways"},
 		{`echo '{"status":"escalated","rationale":"two ways","assessment":"left"}'` + ack, "escalated: two ways"},
-		{`echo '{"status":"escalated","reason":"two ways"}'` + ack, "retry invalid_ack"},
+		{`echo '{"status":"escalated","reason":"two ways"}'` + ack, "malformed"},
 		{`echo returned: not worth it` + ack + `exit 1`, "rolled back: not worth it"},
 		{`echo returned` + ack, "rolled back: "},
 		{`echo '{"status":"returned","reason":"not worth it"}'` + ack, "rolled back: not worth it"},
-		{`echo '{"status":7}'` + ack, "retry invalid_ack"},
-		{`echo '{"status":"perhaps"}'` + ack, "retry invalid_ack"},
+		{`echo '{"status":7}'` + ack, "malformed"},
+		{`echo '{"status":"perhaps"}'` + ack, "malformed"},
 		{`head -c 3000 /dev/zero | tr '\0' x >&2; exit 77`, conditional(strings.Repeat("x", 1021) + "…")},
 		{`exit 126`, "stop"},
 		{`exit 127`, "stop"},
@@ -120,8 +131,12 @@ func TestExitCodes(t *testing.T) {
 		{`kill -KILL $$`, "retry signal_9"},
 		{`kill -TERM $$`, "retry signal_15"},
 	} {
-		_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, c.body)}}).Handle(t.Context(), handoff())
-		if got := outcome(t, err); got != c.want {
+		result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, c.body)}}).Handle(t.Context(), handoff())
+		got := outcome(t, err)
+		if result.Malformed != "" {
+			got = "malformed"
+		}
+		if got != c.want {
 			t.Errorf("%s\n got %s\nwant %s", c.body, got, c.want)
 		}
 	}
@@ -155,7 +170,7 @@ func TestProgramsSurroundings(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("INHERITED", "yes")
 	body := `echo "$HANDOFF_TICKET $HANDOFF_AGENT $HANDOFF_ATTEMPT $HANDOFF_FENCE $NATS_URL $INHERITED ${HANDOFF_ACK_FILE:+ack} $(pwd) $1"`
-	e := execOf(t, worker.ExecConfig{Command: []string{script(t, body), "an argument"}, Dir: dir, Env: []string{"NATS_URL=nats://there:4222"}})
+	e := execOf(t, worker.ExecConfig{Command: []string{script(t, body), "an argument"}, Dir: dir, Env: []string{"NATS_URL=nats://there:4222"}, Inherit: []string{"INHERITED"}})
 	result, err := e.Handle(t.Context(), handoff())
 	if err != nil {
 		t.Fatal(err)
@@ -302,9 +317,9 @@ func TestOutputOverTheLimit(t *testing.T) {
 		"that then fails": `head -c 2000 /dev/zero; exit 65`,
 	} {
 		begin := time.Now()
-		_, err := execOf(t, worker.ExecConfig{Command: []string{script(t, body)}, OutputBytesMax: 1000}).Handle(t.Context(), handoff())
-		if got := outcome(t, err); got != "retry output_too_large" || time.Since(begin) > 3*time.Second {
-			t.Errorf("output %s: %s after %v", name, got, time.Since(begin))
+		result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, body)}, OutputBytesMax: 1000}).Handle(t.Context(), handoff())
+		if !strings.Contains(result.Malformed, "more than 1000 bytes to its standard output; its first 1000 bytes are kept") || len(result.Body) < 1000 || err != nil || time.Since(begin) > 30*time.Second {
+			t.Errorf("output %s: %q, %d bytes, %v", name, result.Malformed, len(result.Body), err)
 		}
 	}
 	result, err := execOf(t, worker.ExecConfig{Command: []string{script(t, `head -c 1000 /dev/zero | tr '\0' 'x'`)}, OutputBytesMax: 1000}).Handle(t.Context(), handoff())
@@ -318,6 +333,7 @@ func TestExecConfig(t *testing.T) {
 		"command":          {},
 		"output_bytes_max": {Command: []string{"cat"}, OutputBytesMax: -1},
 		"kill_grace":       {Command: []string{"cat"}, KillGrace: -1},
+		"inherit":          {Command: []string{"cat"}, Inherit: []string{"A=b"}},
 		"env":              {Command: []string{"cat"}, Env: []string{"NOVALUE"}},
 		"dir":              {Command: []string{"cat"}, Dir: "/no/such/directory"},
 		"cleanup":          {Command: []string{"cat"}, Cleanup: []string{"no_such_command_anywhere"}},

@@ -14,8 +14,14 @@ import (
 // without waiting for a writer, and not through a symbolic link.
 const openAtOnce = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
 
+// isOurs reports whether a file belongs to the user of this process.
+func isOurs(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
+
 // group is the process group of a program: a guard, which leads it, the program,
-// and what that starts.
+// and the processes that that starts.
 type group struct {
 	id    int       // 0 as long as it is empty
 	guard *exec.Cmd // nil where there is no sh; then the program leads
@@ -23,7 +29,7 @@ type group struct {
 
 // guardScript waits for the end of its standard input, which is the worker's
 // end, and kills its own group. It has to be there before the program is: the
-// worker may be killed at any instant. It ignores what ends the others.
+// worker may be killed at any instant. It ignores the signals that end the others.
 const guardScript = `trap '' HUP INT QUIT TERM; read -r _; kill -s KILL 0`
 
 // newGroup makes the group.
@@ -77,9 +83,9 @@ const (
 	restSilent = 100 * time.Millisecond
 )
 
-// endRest ends what is left of the group after the program has ended. silent is
-// closed when no process holds the program's output open. Where the program ended by itself, what
-// still holds it, a filter, say, has drainPipes to write the rest: that is output, too.
+// endRest ends the rest of the group after the program has ended. silent is
+// closed when no process holds the program's output open. Where the program ended by itself, a
+// process that still holds it, such as a filter, has drainPipes to write the rest of the output.
 func (g *group) endRest(grace time.Duration, silent <-chan struct{}, byItself bool) {
 	if byItself {
 		rest := time.NewTimer(drainPipes)
@@ -89,7 +95,7 @@ func (g *group) endRest(grace time.Duration, silent <-chan struct{}, byItself bo
 		case <-rest.C:
 		}
 	}
-	g.dismiss()                                      // as long as it is there one cannot tell whether another process is
+	g.dismiss()                                      // with its guard the group never looks empty
 	if syscall.Kill(-g.id, syscall.SIGTERM) != nil { // no process left
 		return
 	}

@@ -16,10 +16,10 @@ import (
 //
 // It returns the result, or an error: a plain one is a failed attempt that is
 // worth a retry; Permanent, RetryAfter, Refuse, Await, Escalate,
-// AnswerEscalation, RollBack and Stop say otherwise. It must
-// return soon after ctx ended, for Run waits for it; context.Cause(ctx) says
-// why it ended. A result that it returns all the same is handed in, and counts
-// if the handoff is still its own. One that it returns beside an error then is
+// AnswerEscalation, RollBack and Stop make the others. It must
+// return soon after ctx ended, for Run waits for it; context.Cause(ctx) is
+// the reason. A result that it returns all the same is handed in, and counts
+// if the handoff is still its own. One that it returns with an error then is
 // partial: a rollback returns it to the source, and a cancel, a shutdown and a lost
 // lease keep it in the history (handoff result --late).
 type Handler interface {
@@ -34,7 +34,7 @@ func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, er
 	return f(ctx, h)
 }
 
-// Acknowledger is what a Handler may also be, to answer an offer before
+// Acknowledger is an optional interface of a Handler that answers an offer before
 // accepting it: accepted (with an estimated completion, if it has one),
 // rejected (with a reason) or conditional. It shall look, not work: the handoff
 // has no holder yet, and ctx ends after the package's acknowledge timeout (30 s by
@@ -49,7 +49,7 @@ type Acknowledger interface {
 	Acknowledge(ctx context.Context, h Handoff) (protocol.Ack, error)
 }
 
-// Handoff is what a handler is given. Its fields are the handler's own copies,
+// Handoff is the argument of a handler. Its fields are the handler's own copies,
 // but Raw, which it must not change. A test of a handler may make one itself:
 // its reports go nowhere then.
 type Handoff struct {
@@ -58,23 +58,23 @@ type Handoff struct {
 	Attempt int    // at this agent, from 1
 	Fence   uint64 // of this attempt: it grows with every attempt at the handoff
 
-	// Package is what was handed off, with the variables of Answers laid
+	// Package is the submitted package, with the variables of Answers laid
 	// over its own. Raw is the package as it was submitted.
 	Package protocol.Package
 	Raw     json.RawMessage
 	// Answers are the supplements given to conditions and escalations so far,
 	// oldest first.
 	Answers []protocol.Answer
-	// Trail is what happened to the handoff before it came here: refusals, questions,
+	// Trail is the history of the handoff before it came here: refusals, questions,
 	// escalations, failures. Empty for most.
 	Trail []protocol.TrailEntry
-	// Returns are the ends of what it has handed off and waited for (Await), in
-	// the order in which that was handed off.
+	// Returns are the ends of the children that it has waited for (Await), in
+	// the order in which they were handed off.
 	Returns []protocol.Return
 
 	// Trace is the span of this attempt (W3C Trace Context), for programs and
-	// services that trace themselves. The handler's context has it too: what is
-	// submitted under it is in the same trace (broker.TraceFrom, telemetry.Extract).
+	// services that trace themselves. The handler's context has it too: a
+	// handoff submitted under it is in the same trace (broker.TraceFrom, telemetry.Extract).
 	Trace protocol.TraceContext
 
 	// Log writes with the ticket and the attempt on every line.
@@ -93,7 +93,7 @@ func (h Handoff) State() protocol.State {
 	return h.r.state()
 }
 
-// lease is what it is held by, for a program; empty where there is none.
+// lease returns the lease for a program; empty if there is none.
 func (h Handoff) lease() string {
 	if h.r == nil {
 		return ""
@@ -105,7 +105,7 @@ func (h Handoff) lease() string {
 }
 
 // Progress reports from within the work. It blocks until the ledger has the
-// report, or ctx ends. broker.ErrLeaseLost says that the handoff is another's by
+// report, or ctx ends. broker.ErrLeaseLost: the handoff is another worker's by
 // now; the handler's context is cancelled then too. Each report is an append
 // to the ledger: a few a minute are fine, hundreds are not.
 func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error {
@@ -115,9 +115,9 @@ func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error
 	return h.r.progress(ctx, progress)
 }
 
-// Spent reports what this attempt has used so far: tokens, cost, calls of models. It is
+// Spent reports the usage of this attempt so far: tokens, cost, calls of models. It is
 // cumulative: a report that is no more than the one before changes nothing. Like Progress it is an
-// append to the ledger, and blocks; what the result says of its usage needs none of its own.
+// append to the ledger, and blocks; the usage in the result needs no report of its own.
 func (h Handoff) Spent(ctx context.Context, usage protocol.Usage) error {
 	if h.r == nil {
 		return nil
@@ -125,9 +125,9 @@ func (h Handoff) Spent(ctx context.Context, usage protocol.Usage) error {
 	return h.r.spend(ctx, usage)
 }
 
-// Decide records a decision that the handler makes by itself: the history has it, and what the
-// handoff is handed on to gets it in context.decisions. Over the risk that the agent and the package
-// allow, the error is a *protocol.Error with the code autonomy_exceeded: then Escalate.
+// Decide records a decision that the handler makes by itself: the history has it, and the
+// handoffs that continue this one get it in context.decisions. Over the risk that the agent and the
+// package allow, the error is a *protocol.Error with the code autonomy_exceeded: then Escalate.
 func (h Handoff) Decide(ctx context.Context, decision protocol.WorkDecision) error {
 	if h.r == nil {
 		return nil
@@ -137,8 +137,8 @@ func (h Handoff) Decide(ctx context.Context, decision protocol.WorkDecision) err
 
 // Extend asks for more time for the work, with a reason: by this much, but never past
 // the return's clock and the deadline. It is granted once in an attempt; a
-// *protocol.Error says why not. Limit tells until when, and Reminded is another
-// channel after it.
+// *protocol.Error has the reason of a refusal. Limit returns the new time, and Reminded is
+// another channel after it.
 func (h Handoff) Extend(ctx context.Context, by time.Duration, reason string) error {
 	if h.r == nil {
 		return nil
@@ -158,7 +158,7 @@ func (h Handoff) Reminded() <-chan struct{} {
 // Limit is when the first clock runs out that takes this attempt away, and which one
 // it is: work, return or deadline; zero if the handoff is not accepted yet. The
 // handler's context does not end by itself then: the core takes the handoff away,
-// and the next beat tells.
+// and the next beat reports it.
 func (h Handoff) Limit() (time.Time, protocol.Clock) {
 	s := h.State()
 	if s.Fence == 0 {
@@ -208,7 +208,7 @@ func decode(raw json.RawMessage, answers []protocol.Answer) (protocol.Package, e
 
 // Context returns the whole context, also where the package went by reference
 // (protocol.TransferReference). It takes a read of the engine for each 64 messages. The error is
-// a *protocol.Error with CodeNotFound where what the package refers to is not there any more.
+// a *protocol.Error with CodeNotFound if the referenced context no longer exists.
 func (h Handoff) Context(ctx context.Context) (protocol.Context, error) {
 	if _, ours := protocol.ParseContextURL(h.Package.Context.ContextURL); !ours || h.r == nil {
 		return h.Package.Context, nil

@@ -78,8 +78,8 @@ func TestLoadIsToldBetweenBeats(t *testing.T) {
 // takeAway lets the core find the holder gone, and another holder accept.
 func (w *world) takeAway(ticket string) *broker.Claim {
 	w.Helper()
-	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		meta := protocol.Meta{At: now, By: "test"}
+	_, _, err := brokertest.Update(w.ctx, w.b, ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		meta := protocol.Meta{At: q.Now, By: "test"}
 		return lifecycle.StepOf(h.State,
 			&protocol.LeaseLost{Meta: meta, Holder: h.State.Holder, Fence: h.State.Fence, Attempt: h.State.Attempt},
 			&protocol.Offered{Meta: meta, Agent: "coder", Reason: "lease_lost"})

@@ -73,7 +73,7 @@ func TestDecisionsThatAreRefused(t *testing.T) {
 		permanent bool
 	}{
 		"nobody above":          {worker.Escalate("two ways", ""), "escalation_exhausted", true},
-		"no rationale":          {worker.Escalate(" ", "x"), "invalid_escalation", false},
+		"no rationale":          {worker.Escalate(" ", "x"), "invalid_escalation", true},
 		"nothing was escalated": {worker.AnswerEscalation(protocol.Answer{Text: "left"}), "answer", false},
 		"an empty answer":       {worker.AnswerEscalation(protocol.Answer{}), "answer", false},
 	} {
@@ -234,7 +234,8 @@ func TestReturnedByRequest(t *testing.T) {
 	}
 }
 
-// What a handler returns beside its error, once its context has ended, is kept whatever ended it.
+// TestPartialResultsAreKept: a result that a handler returns with its error, once its context has
+// ended, is kept whatever ended it.
 func TestPartialResultsAreKept(t *testing.T) {
 	for name, end := range map[string]func(*world, *serving, string){
 		"cancelled": func(w *world, _ *serving, ticket string) {

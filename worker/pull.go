@@ -10,7 +10,7 @@ import (
 
 const (
 	// pullWait is how long one pull waits for an offer. A worker that is frozen
-	// keeps what is delivered to a pull under way from the others.
+	// keeps the offers of a pull under way from the others.
 	pullWait = 5 * time.Second
 	// pausedInterval is how often a paused agent's profile is looked at.
 	pausedInterval = time.Second
@@ -19,7 +19,7 @@ const (
 // register makes the agent's queue, and its profile if there is none.
 func (w *Worker) register(ctx context.Context) (profile protocol.Profile, err error) {
 	err = w.retry(ctx, "register the agent", withTimeout(tryTimeout, func(ctx context.Context) error {
-		profile, err = w.transport.Register(ctx, w.cfg.Profile)
+		profile, err = w.transport.Register(ctx, w.cfg.Profile, time.Duration(w.holder.LeaseMS)*time.Millisecond)
 		return err
 	}))
 	return profile, err
@@ -95,8 +95,8 @@ func (w *Worker) waitUntilReady(ctx context.Context) bool {
 
 func (w *Worker) paused(ctx context.Context) bool { return w.transport.Paused(ctx, w.cfg.Agent) }
 
-// startRuns begins with the offers, and tells how many slots they took. What may
-// not begin goes back at once.
+// startRuns begins with the offers, and returns how many slots they took. An offer that
+// may not begin goes back at once.
 func (w *Worker) startRuns(c contexts, offers []Offer, free int) (taken int) {
 	if len(offers) == 0 {
 		return 0
@@ -108,7 +108,7 @@ func (w *Worker) startRuns(c contexts, offers []Offer, free int) (taken int) {
 			continue
 		}
 		r := newRun(c.running, w, offer)
-		if !w.runs.add(r) { // delivered again while we have it: the engine was restarted, say
+		if !w.runs.add(r) { // delivered again while we have it: for instance, the engine was restarted
 			continue
 		}
 		if !w.presence.isHeld() {

@@ -21,8 +21,8 @@ func (c contexts) forReport() (context.Context, context.CancelFunc) {
 	return c.reporting, func() {}
 }
 
-// report appends what came of the attempt. It appends facts: what follows from
-// them is the core's decision.
+// report appends the outcome of the attempt. It appends facts: their consequences
+// are the core's decision.
 func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
 	cause := context.Cause(r.ctx)
 	shutdown := errors.Is(cause, ErrShutdown)
@@ -30,14 +30,14 @@ func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result,
 	var decided decision
 	decides := errors.As(err, &decided)
 	switch {
-	case err == nil: // whatever ended its context: the fence says whether it counts
+	case err == nil: // whatever ended its context: the fence decides whether it counts
 		r.complete(c, h, claim, result)
 	case cause != nil && !shutdown:
 		r.reportCancelled(c, h, claim, result, err)
 	case shutdown && !decides:
 		r.release(c, h, claim, "its worker shuts down", partialOf(result))
 	case errors.As(err, &stop):
-		r.w.stop(stop) // first: it must not pull what it releases
+		r.w.stop(stop) // first: it must not pull the released handoff again
 		r.release(c, h, claim, "its worker is unfit: "+err.Error(), nil)
 	case decides:
 		decided.report(r, c, h, claim)
@@ -91,7 +91,7 @@ func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) {
 		invalid = errors.New("an acceptance cannot take an acceptance back")
 	}
 	if invalid != nil {
-		r.fail(c, h, claim, &Failure{Code: "invalid_ack", Err: invalid})
+		r.fail(c, h, claim, &Failure{Code: "invalid_ack", Permanent: true, Err: invalid})
 		return
 	}
 	err := r.send(c, "refuse", func(ctx context.Context) error { return claim.Acknowledge(ctx, refused.ack, false) })
@@ -107,7 +107,7 @@ func (r *run) release(c contexts, h Handoff, claim Claim, reason string, partial
 	r.finishReport(c, h, "released", "release", errors.New(reason), err)
 }
 
-// sendPartial sends a report with what there is of a result, and without that where it is refused.
+// sendPartial sends a report with the partial result, and without it if that is refused.
 func (r *run) sendPartial(c contexts, what string, partial *protocol.Result, report func(context.Context, *protocol.Result) error) error {
 	send := func(partial *protocol.Result) error {
 		return r.send(c, what, func(ctx context.Context) error {

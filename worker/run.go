@@ -53,7 +53,7 @@ func newRun(ctx context.Context, w *Worker, offer Offer) *run {
 
 func (r *run) state() protocol.State { return *r.lastState() }
 
-// lastState is what state returns a copy of: large, and not to be changed.
+// lastState returns the state itself, not a copy: large, and not to be changed.
 func (r *run) lastState() *protocol.State {
 	if s := r.seenState.Load(); s != nil {
 		return s
@@ -62,7 +62,7 @@ func (r *run) lastState() *protocol.State {
 }
 
 // refreshState keeps the claim's state, so that reading it never waits for
-// an append under way. What it returns is not to be changed.
+// an append under way. The returned state is not to be changed.
 func (r *run) refreshState(c Claim) *protocol.State {
 	s := c.LastState()
 	r.seenState.Store(s)
@@ -168,7 +168,7 @@ func (r *run) fetch(ctx context.Context, h *Handoff) (err error) {
 	}))
 }
 
-// callAcknowledger lets the user's code answer the offer. timedOut says that it did not in time,
+// callAcknowledger lets the user's code answer the offer. timedOut reports that it did not in time,
 // which is charged to no attempt: the offer goes to another.
 func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protocol.Ack, timedOut bool, err error) {
 	limit := lifecycle.ClaimTimeout(h.State())
@@ -186,7 +186,7 @@ func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protoc
 		if err = ack.Validate(); err == nil {
 			return ack, false, nil
 		}
-		err = &Failure{Code: "invalid_ack", Err: fmt.Errorf("acknowledgement: %w", err)}
+		err = &Failure{Code: "invalid_ack", Permanent: true, Err: fmt.Errorf("acknowledgement: %w", err)}
 	}
 	return protocol.Ack{Status: protocol.AckAccepted}, false, err
 }
@@ -247,7 +247,7 @@ func recoverPanic[T any](log *slog.Logger, f func() (T, error)) (value T, err er
 	return f()
 }
 
-// beat keeps the offer from others and heeds what the head says.
+// beat keeps the offer from others and heeds the signal in the head.
 func (r *run) beat(ctx context.Context) {
 	if !r.beating.CompareAndSwap(false, true) {
 		return // the last one still waits for its answer
@@ -273,7 +273,7 @@ func (r *run) beat(ctx context.Context) {
 	r.applySignal(signal)
 }
 
-// applySignal does what the ledger asks for.
+// applySignal carries out the requests of the ledger.
 func (r *run) applySignal(signal broker.Signal) {
 	if signal.Reminded {
 		r.reminder.fire()
@@ -339,7 +339,7 @@ func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
 	return err
 }
 
-// spend reports what the attempt has used.
+// spend reports the usage of the attempt.
 func (r *run) spend(ctx context.Context, usage protocol.Usage) error {
 	return r.say("usage", func(claim Claim) error { return claim.Spend(ctx, usage) })
 }
@@ -349,8 +349,7 @@ func (r *run) decide(ctx context.Context, decision protocol.WorkDecision) error 
 	return r.say("decision", func(claim Claim) error { return claim.Decide(ctx, decision) })
 }
 
-// say reports something from within the work. Like a report of progress it tells of an end that was
-// asked for.
+// say reports a fact from within the work. Like progress it cancels the handler on a requested end.
 func (r *run) say(field string, report func(Claim) error) error {
 	claim := r.currentClaim()
 	if claim == nil {
@@ -385,7 +384,7 @@ func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) e
 }
 
 // reminder is closed when most of the time to the limit is used up: when the ledger
-// says so, or when it is time by our own clock, for a supervisor may be away.
+// asks for it, or when it is time by our own clock, for a supervisor may be away.
 type reminder struct {
 	mu    sync.Mutex
 	ch    chan struct{}
@@ -399,8 +398,8 @@ func (m *reminder) ensureChannel() {
 	}
 }
 
-// channel is for a handoff that was accepted at an instant of our own clock: what the
-// ledger says of it would mislead where that clock is set.
+// channel is for a handoff that was accepted at an instant of our own clock: the ledger's
+// instant would mislead when that clock is set.
 func (m *reminder) channel(s protocol.State, accepted time.Time) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,9 +13,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Broker is what a worker asks of the broker. *broker.Broker satisfies it.
+// Broker has the broker's methods that a worker calls. *broker.Broker satisfies it.
 type Broker interface {
 	EnsureQueue(ctx context.Context, agent string) error
+	KeepOffers(ctx context.Context, agent string, wait time.Duration) error
 	Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*broker.Offer, error)
 	Profile(ctx context.Context, agent string) (protocol.Profile, error)
 	PutProfile(ctx context.Context, p protocol.Profile) error
@@ -24,25 +25,26 @@ type Broker interface {
 	RemoveHolder(ctx context.Context, id string) error
 	Reconnected(ctx context.Context) <-chan struct{}
 
-	// What a handoff has handed off.
+	// Children of a handoff.
 	Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error)
 	Return(ctx context.Context, ticket string) (protocol.Return, error)
-	// Context reads what a package refers to.
+	// Context reads the context that a package refers to.
 	Context(ctx context.Context, ticket string) (protocol.Context, error)
 }
 
-// Transport is what a worker serves through: the broker itself (New), or something
+// Transport connects a worker to the broker: the broker itself (New), or something
 // between the two that relays its reports (NewOver), such as a gateway's client.
-// Errors are the broker's: what broker.Offer, broker.Claim and broker.Broker
-// return, a transport returns, too. All methods are safe for concurrent use.
+// A transport returns the errors of broker.Offer, broker.Claim and broker.Broker. All methods are
+// safe for concurrent use.
 type Transport interface {
 	// NewHolder makes the id, a UUID, under which a worker of the agent holds
 	// handoffs.
 	NewHolder(agent string) string
-	// Register makes the queue of the agent p.ID, and its profile if there is
-	// none. It returns the profile that counts.
-	Register(ctx context.Context, p protocol.Profile) (protocol.Profile, error)
-	// Paused tells whether the agent's offers are to wait. It is asked before
+	// Register makes the queue of the agent p.ID, which keeps an offer from others for a lease
+	// if a worker is silent about it, and its profile if there is none. It returns the
+	// profile that counts.
+	Register(ctx context.Context, p protocol.Profile, lease time.Duration) (protocol.Profile, error)
+	// Paused reports whether the agent's offers are to wait. It is asked before
 	// each pull, so that it should cost no request; not to know is false.
 	Paused(ctx context.Context, agent string) bool
 	// Pull is broker.Broker's.
@@ -99,18 +101,18 @@ type Claim interface {
 	Unlock(ctx context.Context, paths ...protocol.LockPath) error
 	SetVariables(ctx context.Context, set lifecycle.Setting) (protocol.Workspace, error)
 	Workspace(ctx context.Context) (protocol.Workspace, error)
-	// Returns are the ends of what it has handed off that came with the claim.
+	// Returns returns the ends of its children that came with the claim.
 	Returns(ctx context.Context) ([]protocol.Return, error)
 }
 
-// direct is the broker as a Transport. It, and what it hands out, is no more than a
-// pointer: to go this way costs nothing.
+// direct is the broker as a Transport. It, its offers and its claims are no more than
+// pointers: to go this way costs nothing.
 type direct struct{ b Broker }
 
 func (d direct) NewHolder(string) string { return uuid.NewString() }
 
-func (d direct) Register(ctx context.Context, p protocol.Profile) (protocol.Profile, error) {
-	if err := d.b.EnsureQueue(ctx, p.ID); err != nil {
+func (d direct) Register(ctx context.Context, p protocol.Profile, lease time.Duration) (protocol.Profile, error) {
+	if err := errors.Join(d.b.EnsureQueue(ctx, p.ID), d.b.KeepOffers(ctx, p.ID, lease)); err != nil {
 		return p, err
 	}
 	there, err := d.b.Profile(ctx, p.ID)
@@ -128,7 +130,7 @@ func (d direct) Register(ctx context.Context, p protocol.Profile) (protocol.Prof
 func (d direct) Paused(ctx context.Context, agent string) bool {
 	directory, err := d.b.Directory(ctx)
 	if err != nil {
-		return false // the pull will tell
+		return false // the pull will find out
 	}
 	profile, _ := directory.Agent(agent)
 	return profile.Paused

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -48,7 +50,7 @@ type Config struct {
 	// its offer in the queue from others, too.
 	Beat time.Duration
 	// BeatTimeout is how long one beat may take before it counts as missed, at
-	// most Beat. Default: Beat, or what the Lease leaves room for.
+	// most Beat. Default: Beat, or the room that the Lease leaves.
 	BeatTimeout time.Duration
 	// Misses is how many beats may be missed before the lease is over, 1 to 100. A
 	// Lease that is shorter than so many beats is refused. Default 3, or as many
@@ -67,15 +69,15 @@ type Config struct {
 	// Profile registers the agent if the directory has none of that name; ID
 	// need not be set. A profile that is there is left alone.
 	Profile protocol.Profile
-	// Trace says which span the work on a handoff is: what Handoff.Trace and the
-	// environment of a program have. Nil is protocol.State.WorkTrace.
+	// Trace returns the span of the work on a handoff, for Handoff.Trace and the
+	// environment of a program. Nil is protocol.State.WorkTrace.
 	Trace func(protocol.State) protocol.TraceContext
-	// Log receives one line for each handoff (info) and what went wrong (warn,
+	// Log receives one line for each handoff (info) and the faults (warn,
 	// error); nil discards.
 	Log *slog.Logger
 }
 
-// Validate says what is wrong with a Config. New calls it.
+// Validate returns the fault of a Config. New calls it.
 func (c Config) Validate() error {
 	if err := protocol.CheckAgent("agent", c.Agent); err != nil {
 		return err
@@ -138,7 +140,7 @@ type Worker struct {
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
 	slotCount atomic.Int32
 	runs      runs
-	sentBusy  atomic.Int64   // how many are in hand, as the last beat said
+	sentBusy  atomic.Int64   // how many are in hand, by the last beat
 	wg        sync.WaitGroup // of the runs and their beats
 	runQueue  chan *run      // to a goroutine that has nothing to serve
 	runners   sync.WaitGroup // of those goroutines
@@ -149,14 +151,14 @@ type Worker struct {
 	hurried  sync.Once
 }
 
-// contexts bound what one Run does. They end in this order.
+// contexts bound the work of one Run. They end in this order.
 type contexts struct {
 	accepting context.Context // until the drain begins: nothing new starts after it
 	reporting context.Context // until one lease after the handlers' time to drain is over
 	running   context.Context // until everything is reported
 }
 
-// New returns a worker. A *protocol.Error says what is wrong with the Config.
+// New returns a worker. A *protocol.Error names the fault of the Config.
 func New(b Broker, cfg Config, h Handler) (*Worker, error) {
 	if b == nil {
 		return nil, errNothingToServe
@@ -185,6 +187,7 @@ func NewOver(transport Transport, cfg Config, h Handler) (*Worker, error) {
 		holder: protocol.Holder{ID: transport.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: host, PID: os.Getpid()},
 	}
+	_, w.holder.Program = h.(*Exec)
 	w.acks, _ = h.(Acknowledger)
 	w.cleaner, _ = h.(Cleaner)
 	return w, nil
@@ -200,7 +203,7 @@ func (w *Worker) Holder() string { return w.holder.ID }
 //
 // The drain: nothing is pulled any more; offers not acknowledged are released;
 // handlers have Config.DrainTimeout to finish before their context ends with
-// ErrShutdown; what they give up is released; the worker's presence is removed.
+// ErrShutdown; handoffs that they give up are released; the worker's presence is removed.
 // Run leaves no goroutine behind but those of handlers that ignore the end of their
 // context for Config.AbandonTimeout and 5 s more; its error wraps ErrAbandoned then.
 func (w *Worker) Run(ctx context.Context) error {
@@ -262,7 +265,7 @@ func concurrency(asked, most int) int {
 	return asked
 }
 
-// runError is what Run returns: nothing for the end that the caller asked for.
+// runError returns the error of Run: nil for the end that the caller asked for.
 func (w *Worker) runError(accepting context.Context, err error) error {
 	var stop *stopError
 	if errors.As(context.Cause(accepting), &stop) {
@@ -305,8 +308,8 @@ func (w *Worker) drain(endReporting context.CancelFunc) error {
 	return nil
 }
 
-// Hurry ends the time that handlers have to finish in a drain: what they give up is released at
-// once. It does not block, and begins no drain: end Run's context for that.
+// Hurry ends the time that handlers have to finish in a drain: handoffs that they give up are
+// released at once. It does not block, and begins no drain: end Run's context for that.
 func (w *Worker) Hurry() { w.hurried.Do(func() { close(w.hurry) }) }
 
 func (w *Worker) closedUnhurried(done <-chan struct{}, d time.Duration) bool {
@@ -347,3 +350,220 @@ func (w *Worker) removePresence(ctx context.Context) {
 	w.log.Info("worker ended", "holder", w.holder.ID, "claimed", stats.Claimed, "completed", stats.Completed,
 		"failed", stats.Failed, "released", stats.Released, "lost", stats.Lost)
 }
+
+// Run serves an agent with one handler until ctx ends, then drains. It is New with the
+// defaults of Config, and Worker.Run.
+func Run(ctx context.Context, b Broker, agent string, h Handler) error {
+	w, err := New(b, Config{Agent: agent}, h)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// Typed makes a Handler of a function with types of its own. The function gets the
+// package's variables, answers included, as an In; its Out is the result's body.
+// An Out that is a protocol.Result is the whole result. Variables that are no In fail the
+// handoff for good, with the code invalid_input.
+func Typed[In, Out any](f func(ctx context.Context, in In, h Handoff) (Out, error)) Handler {
+	return HandlerFunc(func(ctx context.Context, h Handoff) (protocol.Result, error) {
+		var in In
+		if len(h.Package.Context.Variables) > 0 {
+			raw, err := protocol.Marshal(h.Package.Context.Variables)
+			if err == nil {
+				err = json.Unmarshal(raw, &in)
+			}
+			if err != nil {
+				return protocol.Result{}, &Failure{Code: "invalid_input", Permanent: true, Err: fmt.Errorf("variables: %w", err)}
+			}
+		}
+		out, err := f(ctx, in, h)
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		if result, isResult := any(out).(protocol.Result); isResult {
+			return result, nil
+		}
+		body, err := protocol.Marshal(out)
+		if err != nil {
+			return protocol.Result{}, &Failure{Code: "invalid_result", Permanent: true, Err: err}
+		}
+		return protocol.Result{Body: body}, nil
+	})
+}
+
+// Stats counts the handoffs of one worker by their outcome, from its start.
+// Claimed is the sum of the others and of those in hand.
+type Stats struct {
+	Claimed   int64 // accepted
+	Completed int64
+	Failed    int64 // attempts that failed
+	Refused   int64 // rejected or conditional after they were accepted
+	Released  int64 // released without charge: cancelled, shut down, unfit
+	Lost      int64 // another's, or closed, before the report
+
+	Suspended  int64 // waiting for children
+	Escalated  int64 // passed up the chain of authority
+	Answered   int64 // sent back to the agent that had escalated them
+	RolledBack int64 // returned to their source
+
+	Declined int64 // rejected or conditional before they were accepted: not in Claimed
+	Busy     int   // slots in use now
+	Slots    int
+}
+
+type counters struct {
+	claimed, completed, failed, refused, released, lost, declined,
+	suspended, escalated, answered, rolledBack atomic.Int64
+}
+
+// Stats returns the counts so far. It is safe to call at any time.
+func (w *Worker) Stats() Stats {
+	c := &w.counts
+	return Stats{
+		Claimed: c.claimed.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), Refused: c.refused.Load(),
+		Released: c.released.Load(), Lost: c.lost.Load(), Declined: c.declined.Load(),
+		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), RolledBack: c.rolledBack.Load(),
+		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
+	}
+}
+
+// heartbeat is the part of a worker's beats that others may read while it runs.
+type heartbeat struct {
+	presence atomic.Pointer[presence]
+	tickedAt atomic.Int64 // Unix nanoseconds; 0 before the first turn
+}
+
+func (p *heartbeat) tick() { p.tickedAt.Store(time.Now().UnixNano()) }
+
+// Present reports whether the engine has confirmed within the lease that this
+// worker is there. Without that it takes nothing.
+func (w *Worker) Present() bool {
+	p := w.heartbeat.presence.Load()
+	return p != nil && p.isHeld()
+}
+
+// Overdue returns how late the next heartbeat is, whether or not the engine answers. It is 0
+// where none is late, and before the first one. More than a few seconds mean that the loop
+// is lost.
+func (w *Worker) Overdue() time.Duration {
+	tickedAt := w.heartbeat.tickedAt.Load()
+	if tickedAt == 0 {
+		return 0
+	}
+	return max(0, time.Since(time.Unix(0, tickedAt))-w.cfg.Beat-w.cfg.BeatTimeout)
+}
+
+// Limits and defaults of a worker's beats.
+const (
+	LeaseDefault  = time.Duration(protocol.LeaseDefaultMS) * time.Millisecond
+	LeaseMin      = time.Duration(protocol.LeaseMinMS) * time.Millisecond
+	LeaseMax      = time.Duration(protocol.LeaseMaxMS) * time.Millisecond
+	BeatMin       = 100 * time.Millisecond
+	MissesDefault = 3
+	MissesMax     = 100
+)
+
+// heartbeatIntervalMax is the longest time between two looks after a handoff in hand: the
+// queue keeps an offer from others for three of them, however slow the beat is.
+const heartbeatIntervalMax = broker.AckWait / 3
+
+// timing is the part of a Config that bounds the time between two beats of a worker,
+// and its longest silence.
+type timing struct {
+	lease, beat, beatTimeout time.Duration
+	misses                   int
+}
+
+func (c Config) timing() timing { return timing{c.Lease, c.Beat, c.BeatTimeout, c.Misses} }
+
+// validate refuses values out of bounds, and a lease that is over before as
+// many beats were missed as may be.
+func (h timing) validate() error {
+	invalid := func(field, format string, args ...any) error {
+		return protocol.Errorf(protocol.CodeInvalid, field, format, args...)
+	}
+	switch {
+	case h.lease != 0 && (h.lease < LeaseMin || h.lease > LeaseMax):
+		return invalid("lease", "is %v, must be %v to %v", h.lease, LeaseMin, LeaseMax)
+	case h.beat != 0 && (h.beat < BeatMin || h.beat > LeaseMax):
+		return invalid("beat", "is %v, must be %v to %v", h.beat, BeatMin, LeaseMax)
+	case h.misses < 0 || h.misses > MissesMax:
+		return invalid("misses", "is %d, must be 1 to %d, or 0 for the default", h.misses, MissesMax)
+	case h.beatTimeout < 0:
+		return invalid("beat_timeout", "is %v, must be positive, or 0 for the default", h.beatTimeout)
+	}
+	full := h.withDefaults()
+	missed, answered := full.beat*time.Duration(full.misses), full.beat+full.beatTimeout
+	switch {
+	case full.beatTimeout > full.beat:
+		return invalid("beat_timeout", "is %v, must be at most the time between two beats, %v", full.beatTimeout, full.beat)
+	case full.lease > LeaseMax:
+		return invalid("beat", "is %v: %d of them make a lease of %v, and %v is the longest", full.beat, full.misses, full.lease, LeaseMax)
+	case full.lease < missed:
+		return invalid("lease", "is %v, and is over before %d beats, one each %v, were missed: make it at least %v", full.lease, full.misses, full.beat, missed)
+	case full.lease < answered:
+		return invalid("lease", "is %v, and is over before the next beat, after %v, is answered, within %v: make it at least %v", full.lease, full.beat, full.beatTimeout, answered)
+	}
+	return nil
+}
+
+// withDefaults derives the missing values from the given ones. See Config.
+func (h timing) withDefaults() timing {
+	lease := h.lease
+	lease = cmp.Or(lease, LeaseDefault)
+	full := h
+	if full.misses == 0 {
+		full.misses = MissesDefault
+		if h.lease != 0 && h.beat != 0 {
+			full.misses = int(min(MissesDefault, max(1, h.lease/h.beat)))
+		}
+	}
+	if full.beat == 0 { // with a single miss, too, the next beat is answered before the lease is over
+		full.beat = max(BeatMin, min(lease/time.Duration(max(full.misses, 2)), heartbeatIntervalMax))
+	}
+	if full.beatTimeout == 0 {
+		full.beatTimeout = full.beat
+		if h.lease != 0 { // the room that it leaves
+			full.beatTimeout = max(BeatMin, min(full.beat, h.lease-full.beat))
+		}
+	}
+	if full.lease == 0 {
+		full.lease = lease
+		if h.beat != 0 {
+			full.lease = max(full.beat*time.Duration(full.misses)+full.beatTimeout, LeaseMin)
+		}
+	}
+	return full
+}
+
+// lazyLogger is the place of a logger that adds an attribute to each line. The logger is made
+// when there is a line to write: most handoffs write one, or none.
+type lazyLogger struct {
+	logger slog.Logger
+	attr   lazyAttr
+}
+
+// with is log.With(key, value), in place.
+func (l *lazyLogger) with(log *slog.Logger, key string, value any) *slog.Logger {
+	l.attr = lazyAttr{log.Handler(), key, value}
+	l.logger = *slog.New(&l.attr)
+	return &l.logger
+}
+
+// lazyAttr is a slog.Handler that adds an attribute to each line.
+type lazyAttr struct {
+	slog.Handler
+	key   string
+	value any
+}
+
+func (l *lazyAttr) with() slog.Handler {
+	return l.Handler.WithAttrs([]slog.Attr{slog.Any(l.key, l.value)})
+}
+
+func (l *lazyAttr) Handle(ctx context.Context, line slog.Record) error {
+	return l.with().Handle(ctx, line)
+}
+func (l *lazyAttr) WithAttrs(attrs []slog.Attr) slog.Handler { return l.with().WithAttrs(attrs) }
+func (l *lazyAttr) WithGroup(name string) slog.Handler       { return l.with().WithGroup(name) }

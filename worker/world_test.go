@@ -145,8 +145,8 @@ func (w *world) supervise() {
 // look does what a supervisor does about the handoff itself.
 func (w *world) look(ticket string) protocol.State {
 	w.Helper()
-	head, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Decide(h.State, d, now), nil
+	head, _, err := brokertest.Update(w.ctx, w.b, ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Decide(h.State, q)
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -2,9 +2,11 @@ package apitest
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -23,6 +25,15 @@ func approverCalls() map[string]func(context.Context, All, string) error {
 	}
 }
 
+// approvals is Approvals, as soon as the index has answered in its time.
+func approvals(w *world, caller All) (waiting []protocol.State, err error) {
+	for {
+		if waiting, err = caller.Approvals(w.ctx); !errors.Is(err, broker.ErrNoAnswer) {
+			return waiting, err
+		}
+	}
+}
+
 // testApprover: the agent that is asked sees the handoff, and decides; no other agent does but one
 // above it.
 func testApprover(t *testing.T, w *world) {
@@ -38,7 +49,7 @@ func testApprover(t *testing.T, w *world) {
 	w.wantCode("its source", err, protocol.CodeForbidden)
 	_, err = caller("planner").Approve(w.ctx, api.Verdict{Ticket: state.Ticket})
 	w.wantCode("an agent that is not asked", err, protocol.CodeNotFound)
-	waiting, err := caller("stranger").Approvals(w.ctx)
+	waiting, err := approvals(w, caller("stranger"))
 	w.must(err)
 	if len(waiting) != 1 || waiting[0].Ticket != state.Ticket {
 		t.Errorf("the approver has %d handoffs to decide about", len(waiting))
@@ -77,14 +88,14 @@ func testAboveApprover(t *testing.T, w *world) {
 		if w.must(err); state.Ticket != approved {
 			t.Errorf("%s sees %+v", above, state)
 		}
-		waiting, err := caller(above).Approvals(w.ctx)
+		waiting, err := approvals(w, caller(above))
 		if w.must(err); len(waiting) != 2 {
 			t.Errorf("%s has %d handoffs to decide about", above, len(waiting))
 		}
 	}
 	_, err := caller("other").Status(w.ctx, approved)
 	w.wantCode("an agent beside them", err, protocol.CodeNotFound)
-	waiting, err := caller("other").Approvals(w.ctx)
+	waiting, err := approvals(w, caller("other"))
 	if w.must(err); len(waiting) != 0 {
 		t.Errorf("an agent beside them has %d handoffs to decide about", len(waiting))
 	}

@@ -20,7 +20,7 @@ func testBids(t *testing.T, w *world) {
 	pkg.Target.Capability, pkg.Bids = "translate", &protocol.Bids{WindowMS: timeout.Milliseconds(), Least: 3}
 	_, err := lead.Submit(w.ctx, pkg)
 	w.wantCode("bids of three agents, where two bid", err, protocol.CodeNoAgent)
-	pkg.Bids.Least = 0
+	pkg.Bids.Least = len(bidders)
 	state, err := lead.Submit(w.ctx, pkg)
 	for errors.Is(err, &protocol.Error{Code: protocol.CodeNoAgent}) && w.ctx.Err() == nil { // a gateway hears of profiles a moment later
 		time.Sleep(10 * time.Millisecond)

@@ -3,8 +3,11 @@ package apitest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -37,13 +40,23 @@ func testProvides(t *testing.T, w *world) {
 	for range 9 {
 		pkg.Context.ConversationHistory = append(pkg.Context.ConversationHistory, protocol.Message(`{"role":"user","content":"one more"}`))
 	}
-	_, err := w.Source(t, "lead").Submit(w.ctx, pkg)
-	w.must(err)
-	held := w.claim(w.Holder(t, "coder"))
-	got, err := protocol.DecodePackage(held.Package)
-	if w.must(err); string(got.Expectations.OutputSchema) != `{"type":"array"}` || got.Context.HistoryTransfer.MaxTokens != 30 || len(got.Context.ConversationHistory) > 8 {
-		t.Errorf("it gets the schema %s, %d messages and %+v", got.Expectations.OutputSchema, len(got.Context.ConversationHistory), got.Context.HistoryTransfer)
+	var held api.Held
+	for n := range 100 {
+		pkg.Key = fmt.Sprint("provides-", n)
+		_, err := w.Source(t, "lead").Submit(w.ctx, pkg)
+		w.must(err)
+		held = w.claim(w.Holder(t, "coder"))
+		got, err := protocol.DecodePackage(held.Package)
+		if w.must(err); string(got.Expectations.OutputSchema) == `{"type":"array"}` && got.Context.HistoryTransfer.MaxTokens == 30 && len(got.Context.ConversationHistory) <= 8 {
+			break
+		}
+		if n == 99 {
+			t.Fatalf("it gets the schema %s, %d messages and %+v", got.Expectations.OutputSchema, len(got.Context.ConversationHistory), got.Context.HistoryTransfer)
+		}
+		_, err = w.Holder(t, "coder").Complete(w.ctx, held.Lease, protocol.Result{}) // a gateway hears of profiles a moment later
+		w.must(err)
+		time.Sleep(10 * time.Millisecond)
 	}
-	_, err = w.Holder(t, "coder").Complete(w.ctx, held.Lease, protocol.Result{Body: json.RawMessage(`{"a": 1}`)})
+	_, err := w.Holder(t, "coder").Complete(w.ctx, held.Lease, protocol.Result{Body: json.RawMessage(`{"a": 1}`)})
 	w.wantCode("a result that is no list", err, protocol.CodeOutputSchema)
 }

@@ -62,7 +62,10 @@ type Report struct {
 	WithoutBeginning int `json:"without_beginning,omitempty"`
 	// Newer counts the appends with events of a newer version. They are not replayed, because this
 	// version does not know their effect.
-	Newer    int       `json:"newer,omitempty"`
+	Newer int `json:"newer,omitempty"`
+	// Compared counts the entries of a directory that VerifyAgainst compared with the ledger. The
+	// ledger has dropped the others for their age.
+	Compared int       `json:"compared,omitempty"`
 	Notes    []string  `json:"notes,omitempty"`
 	Problems []Problem `json:"problems"`
 	// Found counts all problems, including those that Problems has no room for.

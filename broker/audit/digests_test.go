@@ -38,9 +38,9 @@ func TestVerifyBodies(t *testing.T) {
 			t.Errorf("%s does not name %s", report.Problems[i].Message, ref.Digest)
 		}
 	}
-	// An archive continues past both, and verification reports them there too.
+	// An export continues past both, and verification reports them there too.
 	dir := t.TempDir()
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	report, err = VerifyFiles(dir, nil)
 	w.must(err)
 	if report.Entries != 17 || report.Found != 2 || report.Problems[0].Kind != KindMissing || report.Problems[1].Kind != KindMissing {
@@ -101,7 +101,7 @@ func TestVerifyPackageOfAKey(t *testing.T) {
 		t.Errorf("%+v", report.Problems)
 	}
 	dir := t.TempDir()
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	if report, err = VerifyFiles(dir, nil); err != nil || report.Found != 0 {
 		t.Errorf("%+v, %v", report.Problems, err)
 	}

@@ -53,8 +53,8 @@ func (w *fixture) submit(size int) string {
 // appendEvents appends events to a handoff.
 func (w *fixture) appendEvents(ticket string, events func(h broker.Head, meta protocol.Meta) []protocol.Event) {
 	w.Helper()
-	_, _, err := w.b.Update(w.ctx, ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.StepOf(h.State, events(h, protocol.Meta{At: now, By: "w1"})...)
+	_, _, err := brokertest.Update(w.ctx, w.b, ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.StepOf(h.State, events(h, protocol.Meta{At: q.Now, By: "w1"})...)
 	})
 	w.must(err)
 }
@@ -105,13 +105,37 @@ func (w *fixture) mixedHandoffs() []string {
 	return tickets
 }
 
-// archive archives all entries.
-func (w *fixture) archive(dir string, fileBytes int64) {
+// exportDir exports what a directory lacks.
+func (w *fixture) exportDir(dir string) Exported {
 	w.Helper()
-	a, err := OpenArchive(dir, fileBytes)
+	done, err := ExportDir(w.ctx, w.b, dir, nil)
 	w.must(err)
-	w.must(a.Follow(w.ctx, w.b, FollowConfig{Once: true}))
-	w.must(a.Close())
+	return done
+}
+
+// shorter is a ledger that has entries up to last.
+type shorter struct {
+	Ledger
+	last uint64
+}
+
+func (s shorter) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
+	info, err := s.Ledger.LedgerInfo(ctx)
+	info.Last = min(info.Last, s.last)
+	return info, err
+}
+
+// exportEach exports what a directory lacks in files of n entries.
+func (w *fixture) exportEach(dir string, n uint64) {
+	w.Helper()
+	end, err := lastExported(dir)
+	w.must(err)
+	for last := end.seq + n; ; last += n {
+		done, err := ExportDir(w.ctx, shorter{w.b, last}, dir, nil)
+		if w.must(err); done.Last < last {
+			return
+		}
+	}
 }
 
 // export exports handoffs to a file.
@@ -120,9 +144,10 @@ func (w *fixture) export(tickets ...string) string {
 	path := filepath.Join(w.TempDir(), "export.jsonl")
 	f, err := os.Create(path)
 	w.must(err)
-	x, r := NewExport(f), NewReader(w.b)
+	x := NewExport(f, w.b)
 	for _, ticket := range tickets {
-		w.must(r.Appends(w.ctx, ticket, x.Write))
+		_, err := x.AddHandoff(w.ctx, ticket, func(protocol.AuditRecord) bool { return true })
+		w.must(err)
 	}
 	w.must(x.End())
 	w.must(f.Close())

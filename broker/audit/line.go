@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 	"unicode/utf8"
 
@@ -18,36 +17,66 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Line is one line of a file: an audit record. The last record of each append carries the append
+// recordLine is one line of a file: an audit record. The last record of each append carries the append
 // itself, so that a file that ends with an Entry is complete.
-type Line struct {
+type recordLine struct {
 	protocol.AuditRecord
 	V     int          `json:"v"` // lineVersion
-	Entry *StoredEntry `json:"entry,omitempty"`
+	Entry *storedEntry `json:"entry,omitempty"`
 	// Prev is the SHA-256, in hex, of the previous line without its newline, so that a line that
-	// was changed, removed or moved shows in the next. It is empty in the first line of an export;
-	// in the first line of an archive's file it is that of the last line of the previous file.
+	// was changed, removed or moved shows in the next. In the first line it is empty, or, in a
+	// directory, that of the last line of the previous file.
 	Prev string `json:"prev"`
 }
 
-// lineVersion increases when an append results in other records than before. Appends are verified
+// lineVersion increases when an append results in other lines than before. Appends are verified
 // whatever the version.
-const lineVersion = 2
+const lineVersion = 3
 
-// StoredEntry is an append as it is in the ledger. Its body is in Body, or in Bytes if it is no
-// valid UTF-8.
-type StoredEntry struct {
-	At    time.Time `json:"at"` // the engine's time stamp
-	Body  string    `json:"body,omitempty"`
-	Bytes []byte    `json:"body_base64,omitempty"`
+// storedEntry is an append as it is in the ledger.
+type storedEntry struct {
+	At time.Time `json:"at"` // the engine's time stamp
+	storedBytes
+}
+
+// storedBytes are stored bytes within a line: text, or base64 if they are no valid UTF-8.
+type storedBytes struct {
+	Text   string `json:"body,omitempty"`
+	Base64 []byte `json:"body_base64,omitempty"`
+}
+
+func newBytes(b []byte) storedBytes {
+	if utf8.Valid(b) {
+		return storedBytes{Text: string(b)}
+	}
+	return storedBytes{Base64: b}
+}
+
+func (b storedBytes) bytes() []byte {
+	if b.Base64 != nil {
+		return b.Base64
+	}
+	return []byte(b.Text)
 }
 
 // entryMarker is in every line with an append, and in no other: quotes within a string are
 // escaped.
 var entryMarker = []byte(`,"entry":{"`)
 
-// endEventType is the event_type of the last line of a file.
-const endEventType = "end"
+// The event_type of lines that are no audit records.
+const (
+	bodyEventType = "body"
+	endEventType  = "end" // of the last line of a file
+)
+
+// bodyLine is a package or result of the object store. It precedes the first append in the file
+// that refers to it.
+type bodyLine struct {
+	EventType string `json:"event_type"`
+	Digest    string `json:"digest"`
+	storedBytes
+	Prev string `json:"prev"`
+}
 
 // endLine is the last line of a file: it shows that no record is missing at the end.
 type endLine struct {
@@ -56,39 +85,25 @@ type endLine struct {
 	Prev      string `json:"prev"`
 }
 
-func newStoredEntry(e broker.Entry) *StoredEntry {
-	s := &StoredEntry{At: e.At.UTC()}
-	if utf8.Valid(e.Body) {
-		s.Body = string(e.Body)
-	} else {
-		s.Bytes = e.Body
-	}
-	return s
-}
-
 // entry is the append as it was read from the ledger.
-func (l Line) entry() broker.Entry {
-	body := l.Entry.Bytes
-	if body == nil {
-		body = []byte(l.Entry.Body)
-	}
-	return broker.Entry{Ticket: l.HandoffID, Seq: l.Seq, At: l.Entry.At, Body: body}
+func (l recordLine) entry() broker.Entry {
+	return broker.Entry{Ticket: l.HandoffID, Seq: l.Seq, At: l.Entry.At, Body: l.Entry.bytes()}
 }
 
 // linesOf are the lines of an append, without Prev.
-func linesOf(e broker.Entry, records []protocol.AuditRecord) []Line {
-	lines := make([]Line, len(records))
+func linesOf(e broker.Entry, records []protocol.AuditRecord) []recordLine {
+	lines := make([]recordLine, len(records))
 	for i, r := range records {
 		lines[i].AuditRecord, lines[i].V = r, lineVersion
 	}
-	lines[len(lines)-1].Entry = newStoredEntry(e)
+	lines[len(lines)-1].Entry = &storedEntry{e.At.UTC(), newBytes(e.Body)}
 	return lines
 }
 
 const unreadablePrefix = "cannot be read: "
 
 // unreadableRecord is the record of an append that cannot be read, because another program has
-// written it into the ledger. It is archived like any other.
+// written it into the ledger. It is exported like any other.
 func unreadableRecord(e broker.Entry, err error) protocol.AuditRecord {
 	reason := "stands on no handoff's subject"
 	if e.Ticket != "" {
@@ -103,7 +118,7 @@ type encoder struct {
 	lines int // of this file
 }
 
-func (e *encoder) addLines(to *bytes.Buffer, lines []Line) error {
+func (e *encoder) addLines(to *bytes.Buffer, lines []recordLine) error {
 	for _, l := range lines {
 		l.Prev = e.prev
 		if err := e.addLine(to, l); err != nil {
@@ -128,39 +143,4 @@ func (e *encoder) addLine(to *bytes.Buffer, v any) error {
 	e.prev = broker.HashOf(to.Bytes()[start : to.Len()-1])
 	e.lines++
 	return nil
-}
-
-// Export writes one export: the lines of handoffs in any order, and an end line.
-type Export struct {
-	to  io.Writer
-	enc encoder
-	buf bytes.Buffer
-}
-
-// NewExport returns an Export that writes to a writer. The caller closes the writer.
-func NewExport(to io.Writer) *Export { return &Export{to: to} }
-
-// Write adds an append with its records.
-func (x *Export) Write(e broker.Entry, records []protocol.AuditRecord) error {
-	if err := x.enc.addLines(&x.buf, linesOf(e, records)); err != nil {
-		return err
-	}
-	return x.flush()
-}
-
-// End completes the export with its end line.
-func (x *Export) End() error {
-	if err := x.enc.addEnd(&x.buf); err != nil {
-		return err
-	}
-	return x.flush()
-}
-
-// Lines is the number of lines written.
-func (x *Export) Lines() int { return x.enc.lines }
-
-func (x *Export) flush() error {
-	_, err := x.to.Write(x.buf.Bytes())
-	x.buf.Reset()
-	return err
 }

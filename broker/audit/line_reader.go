@@ -10,60 +10,54 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/agenthandoff/handoff/protocol"
 )
 
-// LineBytesMax is the longest line that is read: well over the JSON of an append of the largest
-// size.
-const LineBytesMax = 64 << 20
+// lineBytesMax is the longest line that is read: the largest package or result, whose escapes at
+// most double it, and the rest of its line.
+const lineBytesMax = 2*protocol.PackageBytesMax + 1<<10
 
-// readerBytes is the buffer that lines are read through.
-const readerBytes = 1 << 20
+// errTruncated is returned for a last line without a newline.
+var errTruncated = errors.New("the last line has no end")
 
 // lineReader reads lines and their offsets.
 type lineReader struct {
-	r      *bufio.Reader
-	offset int64 // of the next line
-	n      int   // number of the last line, from 1
+	scanner *bufio.Scanner
+	offset  int64 // of the next line
+	n       int   // number of the last line, from 1
 }
 
-var (
-	errTruncated = errors.New("the last line has no end")
-	errTooLong   = fmt.Errorf("a line is longer than %d bytes", LineBytesMax)
-)
-
 func newLineReader(r io.Reader) *lineReader {
-	return &lineReader{r: bufio.NewReaderSize(r, readerBytes)}
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 1<<20), lineBytesMax)
+	s.Split(func(data []byte, atEOF bool) (advance int, line []byte, err error) {
+		if end := bytes.IndexByte(data, '\n'); end >= 0 {
+			return end + 1, data[:end], nil
+		}
+		if atEOF && len(data) > 0 {
+			return 0, nil, errTruncated
+		}
+		return 0, nil, nil
+	})
+	return &lineReader{scanner: s}
 }
 
 // next returns a line without its newline, and its offset. The line is valid until the next call.
-// At the end of the file it returns io.EOF, or errTruncated with the rest of a line that has no
-// newline.
+// The error is io.EOF at the end of the file, errTruncated if the last line has no newline, or
+// bufio.ErrTooLong if the line is longer than lineBytesMax.
 func (l *lineReader) next() (line []byte, at int64, err error) {
-	at = l.offset
-	line, err = l.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		line = bytes.Clone(line)
-		for errors.Is(err, bufio.ErrBufferFull) {
-			var more []byte
-			more, err = l.r.ReadSlice('\n')
-			if line = append(line, more...); len(line) > LineBytesMax {
-				return nil, at, errTooLong
-			}
-		}
+	more := l.scanner.Scan()
+	if err := l.scanner.Err(); !more && err == nil {
+		return nil, l.offset, io.EOF
 	}
-	l.offset += int64(len(line))
-	switch {
-	case err == nil:
-		l.n++
-		return line[:len(line)-1], at, nil
-	case errors.Is(err, io.EOF) && len(line) > 0:
-		l.n++
-		return line, at, errTruncated
-	}
-	return nil, at, err
+	l.n++
+	line, at = l.scanner.Bytes(), l.offset
+	l.offset += int64(len(line)) + 1
+	return line, at, l.scanner.Err()
 }
 
-// filesOf are the files of an export or of an archive's directory, in order.
+// filesOf are the files of an export or of a directory of exports, in order.
 func filesOf(path string) (files []string, isDir bool, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -75,7 +69,7 @@ func filesOf(path string) (files []string, isDir bool, err error) {
 	files, err = filepath.Glob(filepath.Join(path, filePattern))
 	slices.Sort(files) // by their first sequence
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s has no files of an archive (%s)", path, filePattern)
+		err = fmt.Errorf("%s has no exports (%s)", path, filePattern)
 	}
 	for _, file := range files {
 		err = cmp.Or(err, checkRegular(file))
@@ -83,7 +77,7 @@ func filesOf(path string) (files []string, isDir bool, err error) {
 	return files, true, err
 }
 
-// checkRegular refuses anything but a regular file: an archive may come from elsewhere, and a
+// checkRegular refuses anything but a regular file: a directory may come from elsewhere, and a
 // named pipe would block its reader.
 func checkRegular(path string) error {
 	info, err := os.Stat(path)

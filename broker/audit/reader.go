@@ -35,8 +35,8 @@ func NewReader(ledger Ledger) *Reader {
 	return &Reader{ledger: ledger, snapshots: recentCache[protocol.Snapshot]{most: cachedSnapshotsMax}}
 }
 
-// Records are the audit records of an append. An append that cannot be read has one record that
-// says so.
+// Records are the audit records of an append. An append that cannot be read has one record with the
+// error.
 func (r *Reader) Records(ctx context.Context, e broker.Entry) ([]protocol.AuditRecord, error) {
 	if e.Ticket == "" {
 		return []protocol.AuditRecord{unreadableRecord(e, nil)}, nil
@@ -56,7 +56,7 @@ func (r *Reader) Records(ctx context.Context, e broker.Entry) ([]protocol.AuditR
 }
 
 // recordsOf are the records of an append. Their ticket is the one that it was stored under,
-// whatever its state says.
+// whatever the one in its state.
 func recordsOf(e broker.Entry, c protocol.Change, of protocol.Snapshot) []protocol.AuditRecord {
 	records := protocol.AuditOf(c, of)
 	for i := range records {
@@ -94,16 +94,10 @@ func isTransient(err error) bool {
 // result is lost or invalid.
 func (r *Reader) resultSnapshot(ctx context.Context, ticket string, c protocol.Change) (protocol.ResultSnapshot, error) {
 	for _, e := range c.Record.Events {
-		var body json.RawMessage
-		var err error
-		switch e := e.(type) {
-		case *protocol.Completed:
-			body, err = r.resultBody(ctx, e)
-		case *protocol.LateResultUsed:
-			body, err = r.parkedResult(ctx, ticket, e.Seq)
-		default:
+		if !protocol.Completes(e.EventType()) {
 			continue
 		}
+		body, err := r.resultBody(ctx, ticket, e)
 		switch {
 		case isTransient(err):
 			return protocol.ResultSnapshot{}, fmt.Errorf("result of %s: %w", ticket, err)
@@ -116,42 +110,42 @@ func (r *Reader) resultSnapshot(ctx context.Context, ticket string, c protocol.C
 	return protocol.ResultSnapshot{}, nil
 }
 
-// resultBody is the result of an event, inline or from the object store.
-func (r *Reader) resultBody(ctx context.Context, e protocol.Event) (json.RawMessage, error) {
+// resultBody is the result of an event that completes a handoff, or the late result that it uses.
+func (r *Reader) resultBody(ctx context.Context, ticket string, e protocol.Event) (json.RawMessage, error) {
+	used, ok := e.(*protocol.LateResultUsed)
+	if !ok {
+		return r.body(ctx, e)
+	}
+	entry, err := r.ledger.Next(ctx, ticket, used.Seq-1)
+	if err != nil {
+		return nil, err
+	}
+	change, err := broker.DecodeChange(entry)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range change.Record.Events {
+		if late, ok := e.(*protocol.ResultParked); ok && entry.Seq == used.Seq {
+			return r.body(ctx, late)
+		}
+	}
+	return nil, fmt.Errorf("entry %d has no result: %w", used.Seq, broker.ErrNotFound)
+}
+
+func (r *Reader) packageBody(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {
+	if submitted := submittedEvent(c); submitted != nil {
+		return r.body(ctx, submitted)
+	}
+	return r.ledger.Package(ctx, ticket)
+}
+
+// body is the package or result of an event, inline or from the object store.
+func (r *Reader) body(ctx context.Context, e protocol.Event) (json.RawMessage, error) {
 	inline, blob := protocol.BodyOf(e)
 	if blob != nil {
 		return r.ledger.Blob(ctx, *blob)
 	}
 	return *inline, nil
-}
-
-// parkedResult is the late result in an entry.
-func (r *Reader) parkedResult(ctx context.Context, ticket string, seq uint64) (json.RawMessage, error) {
-	e, err := r.ledger.Next(ctx, ticket, seq-1)
-	if err != nil {
-		return nil, err
-	}
-	change, err := broker.DecodeChange(e)
-	if err != nil || e.Seq != seq {
-		return nil, fmt.Errorf("entry %d: %w", seq, broker.ErrNotFound)
-	}
-	for _, e := range change.Record.Events {
-		if late, ok := e.(*protocol.ResultParked); ok {
-			return r.resultBody(ctx, late)
-		}
-	}
-	return nil, fmt.Errorf("entry %d has no result: %w", seq, broker.ErrNotFound)
-}
-
-func (r *Reader) packageBody(ctx context.Context, ticket string, c protocol.Change) (json.RawMessage, error) {
-	submitted := submittedEvent(c)
-	switch {
-	case submitted == nil:
-		return r.ledger.Package(ctx, ticket)
-	case submitted.Blob != nil:
-		return r.ledger.Blob(ctx, *submitted.Blob)
-	}
-	return submitted.Package, nil
 }
 
 func submittedEvent(c protocol.Change) *protocol.Submitted {

@@ -51,7 +51,7 @@ func TestRecordsOfResults(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	report, err := VerifyFiles(dir, nil)
 	w.must(err)
 	if report.Found > 0 {

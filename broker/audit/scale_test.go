@@ -68,8 +68,8 @@ func TestScale(t *testing.T) {
 		reports = append(reports, r)
 	})
 	dir := t.TempDir()
-	measure("archive", func() { w.archive(dir, 0) })
-	measure("verify the archive", func() {
+	measure("export", func() { w.exportDir(dir) })
+	measure("verify the export", func() {
 		r, err := VerifyFiles(dir, nil)
 		w.must(err)
 		reports = append(reports, r)

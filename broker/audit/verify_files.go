@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,42 +15,52 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// VerifyFiles verifies an export, or the directory of an archive: every append as VerifyLedger
-// does, the records against their appends, the hash chain over the lines, and for an archive that
-// no entry of the ledger is missing. It reads only the files. The error is that of reading;
-// problems are in the Report.
+// VerifyFiles verifies an export, or a directory of ExportDir: every append as VerifyLedger does,
+// the records against their appends, the hash chain over the lines, and in a directory that no
+// entry of the ledger is missing. It reads only the files. The error is that of reading; problems
+// are in the Report.
 func VerifyFiles(path string, progress func(at, last uint64), checks ...Check) (Report, error) {
-	var report Report
+	v, err := newFileVerifier(path, progress, checks)
+	if err != nil {
+		return Report{}, err
+	}
+	return v.verify()
+}
+
+func newFileVerifier(path string, progress func(at, last uint64), checks []Check) (*fileVerifier, error) {
 	files, isDir, err := filesOf(path)
 	if err != nil {
-		return report, err
+		return nil, err
 	}
-	v := &fileVerifier{chainVerifier: newChainVerifier(&report, checks...), files: files, archive: isDir, inUse: isDir && inUse(path), firstLine: true, progress: throttle(progress), digestsRead: map[string]bool{}}
+	v := &fileVerifier{chainVerifier: newChainVerifier(&Report{}, checks...), files: files, isDir: isDir, firstLine: true, progress: throttle(progress), bodies: map[string]bool{}}
 	v.reread, v.mustHaveStart = v.rereadLine, v.startExpected
-	for i := range files {
-		last := i == len(files)-1
-		if err := v.verifyFile(i, last); err != nil {
-			return report, err
+	return v, nil
+}
+
+func (v *fileVerifier) verify() (Report, error) {
+	for i := range v.files {
+		if err := v.verifyFile(i); err != nil {
+			return *v.report, err
 		}
 	}
-	return report, nil
+	return *v.report, nil
 }
 
 // fileVerifier verifies the lines of files that belong together.
 type fileVerifier struct {
 	*chainVerifier
-	files       []string
-	archive     bool
-	inUse       bool // a process is writing it
-	progress    func(at, last uint64)
-	digestsRead map[string]bool // of an archive: bodies that were read
+	files    []string
+	isDir    bool // the files are a directory of ExportDir
+	progress func(at, last uint64)
+	bodies   map[string]bool // the digests of bodies that were read
+	ledger   *comparison     // nil without one
 
-	firstLine bool   // no line was read yet
-	prevHash  string // hash of the previous line
-	lastSeq   uint64 // of an archive: the last entry
-	firstSeq  uint64 // of an archive: its first entry
-	pending   []Line // records before the line with their append
-	endSeen   bool   // the end line of this file was read
+	firstLine bool         // no line was read yet
+	prevHash  string       // hash of the previous line
+	lastSeq   uint64       // in a directory: the last entry
+	firstSeq  uint64       // in a directory: its first entry
+	pending   []recordLine // records before the line with their append
+	endSeen   bool         // the end line of this file was read
 }
 
 // offsetBits is how many bits of a location are the offset; the others are the number of the file.
@@ -69,21 +80,21 @@ func (v *fileVerifier) rereadLine(ticket string, location uint64) (broker.Entry,
 	if err != nil {
 		return broker.Entry{}, fmt.Errorf("read %s again: %w", f.Name(), err)
 	}
-	var line Line
+	var line recordLine
 	if err := json.Unmarshal(text, &line); err != nil || line.Entry == nil || line.HandoffID != ticket {
 		return broker.Entry{}, fmt.Errorf("%s has changed while it was read", f.Name())
 	}
 	return line.entry(), nil
 }
 
-// startExpected reports whether the start of a handoff must be in the files. An archive has the
-// ledger from some entry on; handoffs submitted before have their start elsewhere. An export does
-// not say where the ledger began, but its chain of lines shows what was removed.
+// startExpected reports whether the start of a handoff must be in the files. A directory has the
+// ledger from some entry on; handoffs submitted before have their start elsewhere. A single file
+// has no such bound, but its chain of lines shows a removed one.
 func (v *fileVerifier) startExpected(submitted uint64) bool {
-	return v.archive && (submitted == 0 || submitted >= v.firstSeq)
+	return v.isDir && (submitted == 0 || submitted >= v.firstSeq)
 }
 
-func (v *fileVerifier) verifyFile(i int, last bool) error {
+func (v *fileVerifier) verifyFile(i int) error {
 	f, err := os.Open(v.files[i])
 	if err != nil {
 		return err
@@ -100,17 +111,13 @@ func (v *fileVerifier) verifyFile(i int, last bool) error {
 		at := Problem{File: v.files[i], Line: lines.n}
 		switch {
 		case errors.Is(err, io.EOF):
-			v.verifyEnd(at, last)
-			return nil
-		case errors.Is(err, errTruncated) && v.inUse && last:
-			v.verifyEnd(at, last)
+			v.verifyEnd(at)
 			return nil
 		case errors.Is(err, errTruncated):
 			v.addProblem(at, KindTruncated, "is truncated within a line")
 			return nil
-		case errors.Is(err, errTooLong):
-			at.Line++
-			v.addProblem(at, KindUnreadable, "%v: the rest of the file was not read", err)
+		case errors.Is(err, bufio.ErrTooLong):
+			v.addProblem(at, KindUnreadable, "is longer than %d bytes: the rest of the file was not read", lineBytesMax)
 			return nil
 		case err != nil:
 			return fmt.Errorf("read %s: %w", v.files[i], err)
@@ -128,14 +135,11 @@ func (v *fileVerifier) addProblem(at Problem, kind Kind, format string, args ...
 }
 
 // verifyEnd verifies the end of a file.
-func (v *fileVerifier) verifyEnd(at Problem, last bool) {
+func (v *fileVerifier) verifyEnd(at Problem) {
 	switch {
-	case len(v.pending) > 0 && !(v.inUse && last):
+	case len(v.pending) > 0:
 		v.addProblem(at, KindTruncated, "ends with records whose append is missing")
-	case v.endSeen:
-	case v.archive && last:
-		v.report.addNote("%s is the newest file of the archive: more may come", filepath.Base(at.File))
-	default:
+	case !v.endSeen:
 		v.addProblem(at, KindTruncated, "has no end line: it was truncated, or is still being written")
 	}
 }
@@ -143,8 +147,10 @@ func (v *fileVerifier) verifyEnd(at Problem, last bool) {
 // verifyLine verifies one line at a location.
 func (v *fileVerifier) verifyLine(text []byte, location uint64, at Problem) error {
 	var line struct {
-		Line
-		Lines int `json:"lines"` // of the end line
+		recordLine
+		Lines  int    `json:"lines"`  // of the end line
+		Digest string `json:"digest"` // of a body, and its bytes
+		storedBytes
 	}
 	prev := v.prevHash
 	v.prevHash = broker.HashOf(text)
@@ -164,17 +170,24 @@ func (v *fileVerifier) verifyLine(text []byte, location uint64, at Problem) erro
 	if v.endSeen {
 		v.addProblem(at, KindLine, "follows the end line")
 	}
-	if line.EventType == endEventType {
+	switch line.EventType {
+	case bodyEventType:
+		v.bodies[line.Digest] = true
+		if digest := broker.RefOf(line.bytes()).Digest; digest != line.Digest {
+			v.addProblem(at, KindHash, "has a package or result with the digest %s, and names the digest %s: one of them was changed", digest, line.Digest)
+		}
+		return nil
+	case endEventType:
 		if v.endSeen = true; line.Lines != at.Line-1 {
 			v.addProblem(at, KindMissing, "says that %d lines precede it, and there are %d", line.Lines, at.Line-1)
 		}
 		return nil
 	}
-	return v.verifyRecord(line.Line, location, at)
+	return v.verifyRecord(line.recordLine, location, at)
 }
 
 // verifyRecord verifies one audit record, and with the last record of an append the append.
-func (v *fileVerifier) verifyRecord(line Line, location uint64, at Problem) error {
+func (v *fileVerifier) verifyRecord(line recordLine, location uint64, at Problem) error {
 	if n := len(v.pending); n > 0 && (v.pending[n-1].Seq != line.Seq || v.pending[n-1].HandoffID != line.HandoffID) {
 		v.addProblem(at, KindMissing, "the append of the records before it is missing: entry %d of %s", v.pending[n-1].Seq, v.pending[n-1].HandoffID)
 		v.pending = nil
@@ -186,22 +199,27 @@ func (v *fileVerifier) verifyRecord(line Line, location uint64, at Problem) erro
 	v.pending = nil
 	e := line.entry()
 	at.Seq, at.Ticket = e.Seq, e.Ticket
-	if v.archive {
+	if v.isDir {
 		if v.firstSeq == 0 {
 			v.firstSeq = e.Seq
 		} else if e.Seq != v.lastSeq+1 {
-			v.addProblem(at, KindMissing, "entry %d follows entry %d: the entries between them are not in the archive", e.Seq, v.lastSeq)
+			v.addProblem(at, KindMissing, "entry %d follows entry %d: the entries between them are not in the directory", e.Seq, v.lastSeq)
 		}
 		v.lastSeq = e.Seq
 	}
 	if hash := broker.HashOf(e.Body); hash != line.Hash {
 		v.addProblem(at, KindHash, "has an append with the hash %s, and names the hash %s: one of them was changed", shortHash(hash), shortHash(line.Hash))
 	}
+	if err := v.compareEntry(e, at); err != nil {
+		return err
+	}
 	change, err := broker.DecodeChange(e)
 	if err == nil && e.Ticket != "" {
 		v.compareRecords(lines, e, change, at)
-		if v.archive {
-			v.verifyBodies(change, at)
+		for _, ref := range bodyRefs(change) {
+			if line.V == lineVersion && !v.bodies[ref.Digest] {
+				v.addProblem(at, KindMissing, "refers to a package or result that is not in the export: %s", ref.Digest)
+			}
 		}
 	}
 	return v.verifyDecoded(e, change, err, location, at)
@@ -209,7 +227,7 @@ func (v *fileVerifier) verifyRecord(line Line, location uint64, at Problem) erro
 
 // compareRecords compares records with the append that they were made from. Their data about the
 // package and the result is taken from themselves if the append does not have it.
-func (v *fileVerifier) compareRecords(lines []Line, e broker.Entry, change protocol.Change, at Problem) {
+func (v *fileVerifier) compareRecords(lines []recordLine, e broker.Entry, change protocol.Change, at Problem) {
 	first := lines[0]
 	if first.V != lineVersion || strings.HasPrefix(first.Reason, unreadablePrefix) {
 		return // another version may write other records
@@ -245,7 +263,7 @@ func (v *fileVerifier) compareRecords(lines []Line, e broker.Entry, change proto
 
 // sameRecord compares a line with the expected record, except for the hash, which is verified
 // separately.
-func sameRecord(l Line, want protocol.AuditRecord) bool {
+func sameRecord(l recordLine, want protocol.AuditRecord) bool {
 	have := l.AuditRecord
 	if !have.Timestamp.Equal(want.Timestamp) {
 		return false

@@ -29,9 +29,9 @@ func TestExportHasTheWholeTrail(t *testing.T) {
 	text, err := os.ReadFile(path)
 	w.must(err)
 	for line := range bytes.Lines(text) {
-		var l Line
+		var l recordLine
 		w.must(json.Unmarshal(line, &l))
-		if l.EventType == endEventType {
+		if l.EventType == endEventType || l.EventType == bodyEventType {
 			continue
 		}
 		perHandoff[l.HandoffID] = append(perHandoff[l.HandoffID], l.EventType)
@@ -70,7 +70,7 @@ func TestTamperedExport(t *testing.T) {
 	w.must(err)
 	lines := strings.SplitAfter(string(text), "\n")
 	lines = lines[:len(lines)-1]
-	if len(lines) != 17 {
+	if len(lines) != 18 {
 		t.Fatalf("%d lines:\n%s", len(lines), text)
 	}
 	for _, c := range []struct {
@@ -92,17 +92,17 @@ func TestTamperedExport(t *testing.T) {
 			return l
 		}, []string{"line line 7"}},
 		{"a removed line", func(l []string) []string { return slices.Delete(l, 1, 2) },
-			[]string{"line line 2", "chain line 2 seq 11", "missing line 16"}},
+			[]string{"line line 2", "chain line 2 seq 11", "missing line 17"}},
 		{"the last append of a handoff removed", func(l []string) []string { return slices.Delete(l, 3, 4) },
-			[]string{"line line 4", "missing line 16"}},
+			[]string{"line line 4", "missing line 17"}},
 		{"swapped lines", func(l []string) []string { l[1], l[2] = l[2], l[1]; return l },
 			[]string{"line line 2", "chain line 2 seq 11", "line line 3", "chain line 3 seq 6", "line line 4", "chain line 4 seq 12"}},
 		{"truncated between lines", func(l []string) []string { return l[:9] }, []string{"truncated line 9"}},
 		{"truncated within a line", func(l []string) []string { l[9] = l[9][:40]; return l[:10] }, []string{"truncated line 10"}},
 		{"a line that is none", func(l []string) []string { return slices.Insert(l, 2, "what\n") },
-			[]string{"unreadable line 3", "line line 4", "missing line 18"}},
+			[]string{"unreadable line 3", "line line 4", "missing line 19"}},
 		{"more behind the end", func(l []string) []string { return append(l, l[0]) },
-			[]string{"line line 18", "line line 18", "chain line 18 seq 1"}},
+			[]string{"line line 19", "line line 19", "chain line 19 seq 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tampered := filepath.Join(t.TempDir(), "x.jsonl")
@@ -145,35 +145,38 @@ func TestAnyByteOfAnExport(t *testing.T) {
 	}
 }
 
-// TestUncachedStates checks that states that are no longer cached are read again, from files and
-// from the ledger.
+// TestTooLongLine checks that a line longer than any of an export ends the reading of its file.
+func TestTooLongLine(t *testing.T) {
+	w := newFixture(t)
+	path := w.export(w.submit(1))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	w.must(err)
+	w.must(f.Truncate(lineBytesMax + 1<<20))
+	w.must(f.Close())
+	report, err := VerifyFiles(path, nil)
+	w.must(err)
+	if got := problemKinds(report); !slices.Equal(got, []string{"unreadable line 3"}) {
+		t.Errorf("found %+v", report.Problems)
+	}
+}
+
+// TestUncachedStates checks that states that are no longer cached are read again from files.
 func TestUncachedStates(t *testing.T) {
 	w := newFixture(t)
 	dir := t.TempDir()
 	w.mixedHandoffs()
-	w.archive(dir, 1) // a file for every append
+	w.exportEach(dir, 1)
 	files, _, err := filesOf(dir)
 	w.must(err)
 	if len(files) != 15 {
 		t.Errorf("%d files", len(files))
 	}
-	for name, verify := range map[string]func(c *chainVerifier) (Report, error){
-		"files": func(c *chainVerifier) (Report, error) {
-			v := &fileVerifier{chainVerifier: c, files: files, archive: true, firstLine: true, progress: throttle(nil), digestsRead: map[string]bool{}}
-			v.reread, v.mustHaveStart = v.rereadLine, v.startExpected
-			for i := range files {
-				w.must(v.verifyFile(i, i == len(files)-1))
-			}
-			return *v.report, nil
-		},
-	} {
-		var report Report
-		c := newChainVerifier(&report)
-		c.states.most = 0
-		got, err := verify(c)
-		w.must(err)
-		if got.Found != 0 || got.Entries != 15 {
-			t.Errorf("%s: %+v", name, got)
-		}
+	v, err := newFileVerifier(dir, nil, nil)
+	w.must(err)
+	v.states.most = 0
+	report, err := v.verify()
+	w.must(err)
+	if report.Found != 0 || report.Entries != 15 {
+		t.Errorf("%+v", report)
 	}
 }

@@ -87,6 +87,12 @@ func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, rea
 	}
 	for read && g.from <= g.to {
 		err := ledger.Tail(ctx, g.from, func(e broker.Entry) error {
+			if e.Seq > g.from { // their loss was accepted
+				missing(g.from, min(e.Seq-1, g.to))
+			}
+			if g.from = e.Seq; g.from > g.to {
+				return errTailDone
+			}
 			if err := c.verify(e, e.Seq, Problem{}); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -102,9 +103,9 @@ func TestForgedAppend(t *testing.T) {
 	if got := problemKinds(report); !slices.Equal(got, want) {
 		t.Errorf("found %+v, want %q", report.Problems, want)
 	}
-	// The archive has them too, and its verification reports the same.
+	// An export has them too, and its verification reports the same.
 	dir := t.TempDir()
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	report, err = VerifyFiles(dir, nil)
 	w.must(err)
 	if got := problemKinds(report); len(got) != 3 || report.Entries != 5 {
@@ -170,11 +171,11 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	}
 	verify()
 	kept := filepath.Join(t.TempDir(), "kept")
-	a, err := OpenArchive(kept, 1_000)
-	w.must(err)
-	w.must(a.Follow(w.ctx, real, FollowConfig{Once: true}))
-	w.must(a.Close())
-	against := func(want ...string) {
+	for last := range uint64(16) {
+		_, err = ExportDir(w.ctx, shorter{real, last}, kept, nil)
+		w.must(err)
+	}
+	against := func(compared int, want ...string) {
 		t.Helper()
 		report, err := VerifyAgainst(w.ctx, kept, real, nil)
 		w.must(err)
@@ -182,32 +183,28 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 		for _, p := range report.Problems {
 			got = append(got, fmt.Sprintf("%s seq %d", p.Kind, p.Seq))
 		}
-		if !slices.Equal(got, append([]string{}, want...)) {
-			t.Errorf("found %+v, want %q", report, want)
+		if !slices.Equal(got, append([]string{}, want...)) || report.Compared != compared {
+			t.Errorf("found %+v, want %q of %d", report, want, compared)
 		}
 	}
-	against()
+	against(15)
 	// A second verification reports the same.
 	_, err = js.Publish(w.ctx, "handoff.ledger."+bodies[14].Ticket, bodies[14].Body)
 	w.must(err)
 	verify("chain seq 16")
-	against() // it came later
+	against(15) // it came later
 	_, err = js.Publish(w.ctx, "handoff.ledger.not.one", []byte("x"))
 	w.must(err)
 	verify("chain seq 16", "unreadable seq 17")
 	w.must(stream.DeleteMsg(w.ctx, 7)) // the refusal of the second handoff
 	verify("chain seq 8", "chain seq 16", "missing seq 7", "unreadable seq 17")
-	against("missing seq 7")
-	dir := t.TempDir()
-	a, err = OpenArchive(dir, 0)
-	w.must(err)
-	if err := a.Follow(w.ctx, real, FollowConfig{Once: true}); err == nil || a.Position() != 6 {
-		t.Errorf("archived up to %d: %v", a.Position(), err)
+	against(15, "missing seq 7")
+	if done, err := ExportDir(w.ctx, real, t.TempDir(), nil); !errors.Is(err, broker.ErrLedgerChanged) || done.File == "" || done.Last != 6 {
+		t.Errorf("exported %+v: %v", done, err)
 	}
-	w.must(a.Close())
 	w.must(stream.DeleteMsg(w.ctx, 1))
 	verify("chain seq 8", "chain seq 16", "missing seq 1", "missing seq 7", "unreadable seq 17")
-	against("missing seq 7") // the first is as if it was dropped
+	against(14, "missing seq 7") // the first is as if it was dropped
 	// The same handoffs in a rewritten ledger, and a ledger that has lost its end.
 	w.must(js.DeleteStream(w.ctx, handoffjs.LedgerStream))
 	stream, err = js.CreateStream(w.ctx, jetstream.StreamConfig{Name: handoffjs.LedgerStream, Subjects: []string{"handoff.ledger.>"}, AllowDirect: true})
@@ -220,7 +217,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 		_, err = js.Publish(w.ctx, "handoff.ledger."+e.Ticket, body)
 		w.must(err)
 	}
-	against("hash seq 12", "missing seq 14", "missing seq 15")
+	against(15, "hash seq 12", "missing seq 14", "missing seq 15")
 	w.must(stream.DeleteMsg(w.ctx, 1))
 	// The records of a handoff that has lost its first appends.
 	w.must(NewReader(real).Appends(w.ctx, bodies[0].Ticket, func(_ broker.Entry, records []protocol.AuditRecord) error {

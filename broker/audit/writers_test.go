@@ -4,17 +4,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // TestVerifyWriters checks that an event whose writer has no right to it is reported, in the
-// ledger and in an archive, and no other event.
+// ledger and in an export, and no other event.
 func TestVerifyWriters(t *testing.T) {
 	w := newFixture(t)
 	done, forged := w.submit(1), w.submit(1)
@@ -33,21 +33,21 @@ func TestVerifyWriters(t *testing.T) {
 	_, err = w.b.Cancel(w.ctx, late, "ann", "not needed")
 	w.must(err)
 	dir := t.TempDir()
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	report, err := VerifyLedger(w.ctx, w.b, nil, CheckWriters)
 	w.must(err)
 	if report.Found > 0 {
 		t.Fatalf("found %+v where all kept to the rules", report.Problems)
 	}
 
-	_, _, err = w.b.Update(w.ctx, forged, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.StepOf(h.State, &protocol.Completed{Meta: protocol.Meta{At: now, By: "src"}, Fence: h.State.Fence, Status: protocol.Success})
+	_, _, err = brokertest.Update(w.ctx, w.b, forged, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.StepOf(h.State, &protocol.Completed{Meta: protocol.Meta{At: q.Now, By: "src"}, Fence: h.State.Fence, Status: protocol.Success})
 	})
 	w.must(err)
-	w.archive(dir, 0)
+	w.exportDir(dir)
 	for name, verify := range map[string]func(checks ...Check) (Report, error){
-		"ledger":  func(checks ...Check) (Report, error) { return VerifyLedger(w.ctx, w.b, nil, checks...) },
-		"archive": func(checks ...Check) (Report, error) { return VerifyFiles(dir, nil, checks...) },
+		"ledger": func(checks ...Check) (Report, error) { return VerifyLedger(w.ctx, w.b, nil, checks...) },
+		"export": func(checks ...Check) (Report, error) { return VerifyFiles(dir, nil, checks...) },
 	} {
 		report, err := verify()
 		w.must(err)
@@ -57,7 +57,7 @@ func TestVerifyWriters(t *testing.T) {
 		report, err = verify(CheckWriters)
 		w.must(err)
 		if got := problemKinds(report); !slices.Equal(got, []string{"writer seq 8"}) && name == "ledger" || report.Found != 1 ||
-			!strings.Contains(report.Problems[0].Message, "completed is said to be by src (agent), and is made by holder") || report.Problems[0].Ticket != forged {
+			!strings.Contains(report.Problems[0].Message, "completed has the author src (agent), but only holder may make it") || report.Problems[0].Ticket != forged {
 			t.Errorf("%s: found %+v", name, report.Problems)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/integrity"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -92,7 +93,10 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, progress Progress) (M
 		}
 		m.Streams = append(m.Streams, s)
 	}
-	return m, writeManifest(dir, m)
+	if err := integrity.WriteFile(filepath.Join(dir, manifestFile), m); err != nil {
+		return m, err
+	}
+	return m, syncPath(dir)
 }
 
 func createEmptyDir(dir string) error {
@@ -205,26 +209,8 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-func writeManifest(dir string, m Manifest) error {
-	raw, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, manifestFile)
-	if err := os.WriteFile(path+".part", append(raw, '\n'), 0o600); err != nil {
-		return err
-	}
-	if err := syncPath(path + ".part"); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".part", path); err != nil {
-		return err
-	}
-	return syncPath(dir)
-}
-
-// Check verifies that a backup is complete and unchanged.
-func Check(dir string) (Manifest, error) {
+// check verifies that a backup is complete and unchanged.
+func check(dir string) (Manifest, error) {
 	var m Manifest
 	raw, err := os.ReadFile(filepath.Join(dir, manifestFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -288,7 +288,7 @@ func TestCancelledBackup(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
-	if _, err := Check(dir); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
+	if _, err := check(dir); !errors.Is(err, &protocol.Error{Code: protocol.CodeInvalid}) {
 		t.Errorf("checked: %v", err)
 	}
 }

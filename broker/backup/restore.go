@@ -28,7 +28,7 @@ import (
 // Queues, timers and holders are not restored. Their streams are created, and the next supervisor
 // fills them from the ledger.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, t jetstream.Topology, progress Progress) (Manifest, error) {
-	m, err := Check(dir)
+	m, err := check(dir)
 	if err != nil {
 		return m, err
 	}

@@ -37,8 +37,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Node is where connections come from. *embedded.Node is one.
-type Node interface {
+// node is where connections come from. *embedded.Node is one.
+type node interface {
 	Conn(options ...nats.Option) (*nats.Conn, error)
 }
 
@@ -46,7 +46,7 @@ type Node interface {
 type Config struct {
 	// Nodes are connected to in turn: first by the sources, then by the workers, then
 	// by the follower. With Spread, sources and workers connect to every one.
-	Nodes  []Node
+	Nodes  []node
 	Spread bool
 	// Streams are what handoffs are spread over, by a hash of their ticket; none are those
 	// of Handoff.

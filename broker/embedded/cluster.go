@@ -33,7 +33,7 @@ func startCluster(ctx context.Context, n int, dir string, fsync Fsync, pick func
 		if ports, err = pick(2 * n); err != nil {
 			return nil, err
 		}
-		// All nodes start again, because each has the routes to all others.
+		// All nodes are restarted, because each has the routes to all others.
 		if c, err = startNodes(ctx, ports, dir, fsync); !errors.Is(err, syscall.EADDRINUSE) {
 			return c, err
 		}

@@ -15,23 +15,24 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 )
 
-// After its disk has refused one write a server refuses all others, even when there is space
-// again, and its clients get no answer. So the node watches the server's log, tells clients
-// what is wrong, and restarts the server when the disk accepts writes.
+// After its disk has refused one write a server refuses all others, even when space is free again,
+// and its clients get no answer. So the node watches the server's log, reports the reason to
+// clients, and restarts the server when the disk accepts writes.
 
 const (
-	// freeBytesMin is how much must fit on the disk before the server is restarted.
+	// freeBytesMin is the space that must be free before the server is restarted.
 	freeBytesMin = 8 << 20
-	// probeInterval is how often the node writes to the disk to see whether it accepts writes
-	// again.
+	// freeBytesFull is the free space at which the disk counts as full, regardless of the server's log.
+	freeBytesFull = 256 << 10
+	// probeInterval is how often the node tries to write to a disk that refuses writes.
 	probeInterval = time.Second
-	// logInterval is how often the log repeats that it does not.
+	// logInterval is how often the log repeats that the disk refuses writes.
 	logInterval = time.Minute
 
 	probeFile = "handoff.room"
 )
 
-// Health is nil while the disk accepts writes and the server runs. Otherwise it is the reason, with
+// Health returns nil while the disk accepts writes and the server runs, otherwise the reason, with
 // the directory.
 func (n *Node) Health() error {
 	n.mu.RLock()
@@ -43,7 +44,7 @@ func (n *Node) Health() error {
 }
 
 // serveHealth answers clients that ask for the node's health (broker.AskNode). Nodes of a cluster
-// do not answer: a client could not tell which of them did.
+// do not answer: a client could not know which of them did.
 func (n *Node) serveHealth() error {
 	nc, err := n.Conn()
 	if err != nil {
@@ -69,15 +70,22 @@ func (n *Node) serveHealth() error {
 	return err
 }
 
-// watchDisk restarts the server each time its disk has refused a write and accepts writes again.
-// It returns when ctx ends, or when the server hangs.
+// watchDisk restarts the server each time its disk has refused a write and accepts writes again. It
+// returns when ctx ends, or when the server hangs.
 func (n *Node) watchDisk(ctx context.Context) {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case err := <-n.log.refused:
 			n.setDiskErr(err)
+		case <-tick.C: // a server that hangs on a full disk logs nothing
+			if free, known := freeBytes(n.cfg.Dir); !known || free >= freeBytesFull {
+				continue
+			}
+			n.setDiskErr(syscall.ENOSPC)
 		}
 		began := time.Now()
 		if !n.restartWhenWritable(ctx) {
@@ -106,8 +114,8 @@ func (n *Node) setDiskErr(err error) {
 	}
 }
 
-// restartWhenWritable waits until the disk accepts writes and the server is restarted. It is false
-// if ctx ends first, or the server hangs.
+// restartWhenWritable waits until the disk accepts writes and the server is restarted. It returns
+// false if ctx ends first, or the server hangs.
 func (n *Node) restartWhenWritable(ctx context.Context) bool {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -135,7 +143,7 @@ func (n *Node) restartWhenWritable(ctx context.Context) bool {
 	}
 }
 
-// probeDisk writes freeBytesMin bytes beside the store and removes them.
+// probeDisk writes freeBytesMin bytes next to the store and removes them.
 func (n *Node) probeDisk() (err error) {
 	path := filepath.Join(n.cfg.Dir, probeFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -153,7 +161,7 @@ func (n *Node) probeDisk() (err error) {
 }
 
 // restart replaces the server as after a crash: the streams that may have lost their end are
-// emptied and filled again before clients are served.
+// emptied and refilled before clients are served.
 func (n *Node) restart(ctx context.Context) error {
 	if err := n.stopServer(nil); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Package embedded runs a NATS server in this process: a single node, or a node of a
-// cluster. It is the only importer of nats-server.
+// Package embedded runs a NATS server in this process: a single node, or a node of a cluster. It is
+// the only importer of nats-server.
 //
-// A node owns a directory, which only one process can use at a time. A single node that was
-// not stopped cleanly empties the streams that may have lost their end, advances their
-// sequences, and lets the caller fill them again, before it serves any client.
+// A node owns a directory, which only one process can use at a time. A single node that was not
+// stopped cleanly empties the streams that may have lost their end, advances their sequences, and
+// lets the caller refill them, before it serves any client.
 package embedded
 
 import (
@@ -58,6 +58,9 @@ type Config struct {
 	Cluster *ClusterConfig
 	// Log receives the server's warnings and errors; nil discards.
 	Log *slog.Logger
+	// Check is called on a single node before the server starts and before anything in Dir is
+	// changed. Its error ends the start. It may be nil.
+	Check func() error
 	// Prepare is called on a single node before it serves clients. It creates the streams. unclean
 	// reports that the node was not stopped cleanly: its outbox streams are empty then, and
 	// Prepare fills them from the heads of the ledger. It may be nil.
@@ -97,7 +100,7 @@ type Node struct {
 	healthConn *nats.Conn // answers broker.AskNode
 }
 
-// server is the current server; nil before the first start.
+// server returns the current server; nil before the first start.
 func (n *Node) server() *server.Server {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -126,6 +129,11 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Check != nil {
+		if err := cfg.Check(); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
 	}
 	n := &Node{cfg: cfg, lock: lock, log: newLogger(cfg.Log), port: cfg.Port, halt: haltServer, haltTimeout: stopTimeout, failed: make(chan struct{})}
 	err = n.start(ctx)
@@ -238,7 +246,7 @@ func (n *Node) start(ctx context.Context) error {
 		return n.log.withCause(errors.New("JetStream did not start"))
 	}
 	if n.cfg.Cluster != nil {
-		return nil // the other nodes have what this one lost
+		return nil // the other nodes have the lost messages
 	}
 	if err := n.prepare(ctx); err != nil {
 		return err
@@ -285,6 +293,9 @@ func (n *Node) prepare(ctx context.Context) error {
 		return err
 	}
 	defer nc.Close()
+	if err := n.removeLostConsumers(ctx, nc); err != nil {
+		return err
+	}
 	if n.unclean {
 		js, err := jetstream.New(nc)
 		if err != nil {
@@ -310,7 +321,7 @@ func (n *Node) Unclean() bool {
 	return n.unclean
 }
 
-// ClientURL is the URL for clients; "" if the node does not listen.
+// ClientURL returns the URL for clients; "" if the node does not listen.
 func (n *Node) ClientURL() string {
 	if n.cfg.DontListen {
 		return ""

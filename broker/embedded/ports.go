@@ -42,8 +42,7 @@ func FreePorts(n int) ([]int, error) {
 	return nil, fmt.Errorf("found %d of %d free ports between %d and %d", len(ports), n, low, high)
 }
 
-// ephemeralPorts is the range from which the system chooses ports; the IANA range if the system
-// does not tell.
+// ephemeralPorts returns the range from which the system chooses ports; the IANA range if unknown.
 func ephemeralPorts() (first, last int) {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {
@@ -54,7 +53,7 @@ func ephemeralPorts() (first, last int) {
 	return 49_152, 65_535
 }
 
-// searchRange is the range to search for ports: below the ephemeral ports, or above them, or
+// searchRange returns the range to search for ports: below the ephemeral ports, or above them, or
 // everywhere if both are too small.
 func searchRange(first, last int) (low, high int) {
 	switch {

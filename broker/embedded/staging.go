@@ -13,15 +13,15 @@ import (
 // sharedMemory is the directory of Linux for files in memory.
 const sharedMemory = "/dev/shm"
 
-// batchLink is where the server stages the batches of the ledger: messages that are not committed
-// yet. nats-server 2.15.2 creates a store for each batch and syncs it five times; the ledger
-// itself it syncs once, before it acknowledges.
+// batchLink returns the path where the server stages the batches of the ledger: messages that are
+// not committed yet. nats-server 2.15.2 creates a store for each batch and syncs it five times; the
+// ledger itself it syncs once, before it acknowledges.
 func (n *Node) batchLink() string {
 	return filepath.Join(n.cfg.Dir, storeDir, "jetstream", "$G", "streams", jetstream.LedgerStream, "batches")
 }
 
 // stageInMemory lets the server stage batches in memory, where a sync is free: a batch then costs
-// one sync in place of six. A batch that a power cut interrupts during its commit is no longer
+// one sync instead of six. A batch that a power cut interrupts during its commit is no longer
 // completed. Its writer has no acknowledgement, each of its messages is valid alone, and a killed
 // process leaves the memory as it is.
 //
@@ -39,7 +39,7 @@ func (n *Node) stageInMemory() {
 	if err != nil {
 		return
 	}
-	_ = os.Remove(link) // an empty directory, from a start that made the ledger
+	_ = os.Remove(link) // an empty directory, from a start that created the ledger
 	if err := os.Symlink(dir, link); err != nil {
 		_ = os.Remove(dir)
 		return
@@ -58,7 +58,7 @@ func (n *Node) stagingPrefix() string {
 	return "handoff-" + hex.EncodeToString(sum[:6]) + "-"
 }
 
-// staleStaging is the staging directory that a node in this directory left because it was not
+// staleStaging returns the staging directory that a node in this directory left because it was not
 // stopped cleanly. The server may still need it when it starts.
 func (n *Node) staleStaging() string {
 	dir, err := os.Readlink(n.batchLink())

@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrHangs is the error of a node whose server does not stop. nats-server 2.15.2 hangs for good
-// when a delayed message falls due while its disk is full: it takes a lock that it holds. Nothing
-// in this process can end it. What was acknowledged is in the directory; the next process that
-// starts a node there goes on as after a crash.
+// ErrHangs is the error of a node whose server does not stop. nats-server 2.15.2 deadlocks when a
+// delayed message falls due while its disk is full. Nothing in this process can end it. The
+// acknowledged messages are in the directory; the next process that starts a node there continues
+// as after a crash.
 var ErrHangs = errors.New("the server hangs and does not stop: this process has to be ended and started again")
 
 // Stop stops the node cleanly and waits until everything is durable. If the server hangs, the
@@ -35,19 +35,19 @@ func (n *Node) Kill() error {
 	return n.lock.Close()
 }
 
-// Failed is closed when the node has given up: its server hangs, and serves no client any more.
-// Health has the reason.
+// Failed returns a channel that is closed when the node has given up: its server hangs, and no
+// longer serves clients. Health has the reason.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
-// shutdown stops the server for good. The marker file stays.
+// shutdown stops the server for good. The marker file remains.
 func (n *Node) shutdown() error {
 	n.stopWatch()
 	<-n.watchDone
 	return n.stopServer(n.healthConn.Close) // a connection to a server that hangs may not close either
 }
 
-// stopServer stops the current server, if there is one, after it has called first. It gives up on
-// a server that does not stop in time, and on one that it gave up on before, at once.
+// stopServer calls first, and then stops the current server, if there is one. It gives up on a
+// server that does not stop in time, and at once on one that it gave up on before.
 func (n *Node) stopServer(first func()) error {
 	n.mu.RLock()
 	srv, hung := n.current, n.hung

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// acks receives the engine's acknowledgements of stored messages, through one subscription.
-// The library's request makes a context, a channel and a timer for each question; a handoff
-// publishes four messages, and waits for each of them.
+// acks receives the engine's acknowledgements of stored messages, through one subscription. The
+// library's request allocates a context, a channel and a timer each time; a handoff publishes four
+// messages, and waits for each of them.
 type acks struct {
 	nc     *nats.Conn
 	prefix string // of the reply subjects; ends with a dot
@@ -25,7 +25,7 @@ type acks struct {
 	ending  bool // the last wait ends the subscription
 }
 
-// ackWait waits for one acknowledgement. It is used again.
+// ackWait waits for one acknowledgement. It is reused.
 type ackWait struct {
 	token uint64         // the last token of the reply subject
 	came  chan *nats.Msg // room for the one reply that is forwarded
@@ -70,7 +70,7 @@ func (a *acks) send(msg *nats.Msg) (*ackWait, error) {
 	return w, nil
 }
 
-// wait returns the reply to what was sent, as publish does.
+// wait returns the reply to a sent message, like publish.
 func (a *acks) wait(ctx context.Context, w *ackWait, timeout time.Duration) (*nats.Msg, error) {
 	w.timer.Reset(timeout)
 	select {
@@ -107,7 +107,7 @@ func (a *acks) expect(w *ackWait) (err error) {
 	return nil
 }
 
-// forget ends a wait. No reply is forwarded to it after that.
+// forget ends a wait. No reply is forwarded to it afterwards.
 func (a *acks) forget(w *ackWait) {
 	w.timer.Stop()
 	a.mu.Lock()
@@ -121,7 +121,7 @@ func (a *acks) forget(w *ackWait) {
 	ackWaits.Put(w)
 }
 
-// forward gives a reply to its wait. A second reply to one message is dropped.
+// forward passes a reply to its wait. A second reply to one message is dropped.
 func (a *acks) forward(reply *nats.Msg) {
 	token, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, a.prefix), 36, 64)
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *acks) forward(reply *nats.Msg) {
 	}
 }
 
-// close ends the subscription, after the last reply that is waited for.
+// close ends the subscription, after the last awaited reply.
 func (a *acks) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +143,7 @@ func (a *acks) close() {
 	a.endSubscription()
 }
 
-// endSubscription is for a caller that has a.mu.
+// endSubscription requires a.mu.
 func (a *acks) endSubscription() {
 	if a.ending && a.sub != nil && len(a.waiting) == 0 {
 		_ = a.sub.Unsubscribe()
@@ -151,7 +151,7 @@ func (a *acks) endSubscription() {
 }
 
 // disconnected ends all waits, with nats.ErrDisconnected or nats.ErrConnectionClosed. It is for a
-// connection that is given up: after any other loss a reply may still come over the next one.
+// connection that is given up: after any other loss a reply may still arrive on the next one.
 func (a *acks) disconnected() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,27 +15,27 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// tryTimeout is how long one try of a question to the engine may take.
+// tryTimeout bounds one try of a request to the engine.
 const tryTimeout = 2 * time.Second
 
-// Codes of the engine that we branch on.
+// Error codes of the engine that callers branch on.
 const (
 	codeConflict        = 10071 // the expected sequence is not the last one
-	codeConflictFlying  = 10164 // a write is in flight, or was: try the same again
+	codeConflictFlying  = 10164 // a write is or was in flight: retry
 	codeNoMessage       = 10037
 	codeNoStream        = 10059
 	codeNoMoreConsumers = 10026 // the stream has as many as it may
-	codeNoPeers         = 10005 // too few nodes for the replicas, at the moment
-	codeUnavailable     = 10008 // this server has no part in a cluster that leads, or can't write
+	codeNoPeers         = 10005 // currently too few nodes for the replicas
+	codeUnavailable     = 10008 // this server's cluster has no leader for it, or it can't write
 )
 
 var errDisconnected = fmt.Errorf("%w: no connection", broker.ErrUnreachable)
 
-// apiError is what the engine answers when it refuses.
+// apiError is the engine's error answer.
 type apiError = jetstream.APIError
 
 func hasCode(err error, code jetstream.ErrorCode) bool {
-	if err == nil { // nearly always, and errors.As would allocate
+	if err == nil { // the usual case; errors.As would allocate
 		return false
 	}
 	var e jetstream.JetStreamError
@@ -49,7 +49,7 @@ func isConflict(err error) bool {
 	return hasCode(err, codeConflict) || hasCode(err, codeConflictFlying)
 }
 
-// isTemporary tells whether the same question may have an answer a moment later.
+// isTemporary reports whether the same request may succeed a moment later.
 func isTemporary(err error) bool {
 	var e jetstream.JetStreamError
 	if errors.As(err, &e) && e.APIError() != nil {
@@ -66,8 +66,8 @@ func isTemporary(err error) bool {
 	return false
 }
 
-// newBackOff spaces tries: 2 ms, then up to a quarter of a second, spread by
-// half so that many who lost the same leader don't come back as one.
+// newBackOff spaces tries: 2 ms, then up to a quarter of a second, with 50 % jitter so that clients
+// that lost the same leader don't return all at once.
 func newBackOff(ctx context.Context) backoff.BackOffContext {
 	return backoff.WithContext(backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(2*time.Millisecond),
@@ -83,7 +83,7 @@ func (j *Engine) retry(ctx context.Context, op func(context.Context) error) erro
 	return j.retryEach(ctx, tryTimeout, op)
 }
 
-// retryEach is retry with a time for each try.
+// retryEach is retry with a given timeout per try.
 func (j *Engine) retryEach(ctx context.Context, each time.Duration, op func(context.Context) error) error {
 	return j.retryBounded(ctx, func() error {
 		tryCtx, cancel := context.WithTimeout(ctx, each)
@@ -92,10 +92,10 @@ func (j *Engine) retryEach(ctx context.Context, each time.Duration, op func(cont
 	})
 }
 
-// retryBounded is retry for an op that ends by itself, within tryTimeout, and with ctx.
+// retryBounded is retry for an op that itself ends within tryTimeout, and with ctx.
 func (j *Engine) retryBounded(ctx context.Context, op func() error) error {
 	var last error
-	final := false // the last error will not pass
+	final := false // the last error is not temporary
 	first := time.Now()
 	try := func() error {
 		switch {
@@ -103,7 +103,7 @@ func (j *Engine) retryBounded(ctx context.Context, op func() error) error {
 			final = true
 			var disk *diskError
 			switch {
-			case errors.As(last, &disk): // it says all
+			case errors.As(last, &disk): // its text is complete
 			case last == nil || errors.Is(last, ctx.Err()):
 				last = ctx.Err()
 			default:
@@ -118,7 +118,7 @@ func (j *Engine) retryBounded(ctx context.Context, op func() error) error {
 			last = j.denied.explain(j.nc, began, op())
 			j.switchServerAfter(first, last)
 			if errors.Is(last, nats.ErrConnectionClosed) && j.isClosed() {
-				last = broker.ErrClosed // Close has closed it under a request in flight
+				last = broker.ErrClosed // Close ended the connection during a request
 			}
 			final = last != nil && !isTemporary(last)
 		}
@@ -131,23 +131,23 @@ func (j *Engine) retryBounded(ctx context.Context, op func() error) error {
 		return last
 	}
 	if err := backoff.Retry(try, newBackOff(ctx)); err != nil && !final {
-		_ = try() // ctx ended during a pause: say so
+		_ = try() // ctx ended during a pause: record it
 	}
 	return last
 }
 
 const (
-	// leaveAfter is how long a server may give one question no answer of a leader, or
-	// say that it reaches none, before we go to another server: one try.
+	// leaveAfter is how long a server may leave a request without the answer of a leader, or report
+	// that it reaches none, before we switch to another server: one try.
 	leaveAfter = tryTimeout
-	// leaveAgain is how long we then stay where we are. In an election no server is of
-	// use, which takes 4 to 9 s.
+	// leaveAgain is the minimum time between two switches. During an election, which takes 4 to 9 s, no
+	// server can help.
 	leaveAgain = 10 * time.Second
 )
 
-// switchServerAfter goes to another server, if there is one, when this one has been of no
-// use to a question since it was first asked. It may be cut off from the others, frozen,
-// or have given up for a full disk, and stay so for hours.
+// switchServerAfter switches to another server, if there is one, when this one has not answered a
+// request since it was first sent. The server may be cut off from the others, frozen, or have a
+// full disk, and stay so for hours.
 func (j *Engine) switchServerAfter(since time.Time, err error) {
 	if err == nil || time.Since(since) < leaveAfter || len(j.nc.Servers()) < 2 || !j.nc.IsConnected() {
 		return
@@ -159,13 +159,12 @@ func (j *Engine) switchServerAfter(since time.Time, err error) {
 	if last != 0 && time.Duration(now-last) < leaveAgain || !j.leftServerAt.CompareAndSwap(last, now) {
 		return
 	}
-	j.cfg.Log.Warn("no answer from a leader through this server; going to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
-	_ = j.nc.ForceReconnect() // else it is gone already, and comes back by itself
+	j.cfg.Log.Warn("no answer from a leader through this server; switching to another one", "server", j.nc.ConnectedUrlRedacted(), "err", err)
+	_ = j.nc.ForceReconnect() // an error means that the connection is lost already, and reconnects by itself
 	j.acks.disconnected()
 }
 
-// retryWithTimeout is retry with an end: after Config.Timeout they
-// are ErrUnreachable.
+// retryWithTimeout is retry with an end: after Config.Timeout it returns ErrUnreachable.
 func (j *Engine) retryWithTimeout(ctx context.Context, op func(context.Context) error) error {
 	patient, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
@@ -210,12 +209,12 @@ func (j *Engine) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	return ack.Seq, nil
 }
 
-// ackedSeq reads the sequence out of an acknowledgement such as
+// ackedSeq parses the sequence of an acknowledgement such as
 //
 //	{"stream":"HANDOFF_LEDGER","seq":81}
 //
-// which the engine writes four times a handoff. It is false for all that looks
-// otherwise: that is for a decoder.
+// which the engine writes four times per handoff. It returns false for any other form, which needs
+// a decoder.
 func ackedSeq(ack []byte) (seq uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(ack, []byte(`{"stream":"`))
 	if !ok {
@@ -239,10 +238,10 @@ func ackedSeq(ack []byte) (seq uint64, ok bool) {
 	return 0, false
 }
 
-// storeEntry stores a message of the work or timer stream, and makes the
-// stream again when it is gone.
+// storeEntry stores a message of the work or timer stream, and recreates the stream if it is
+// missing.
 func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
-	if !j.isClosed() && j.nc.IsConnected() { // nearly always once is enough, and needs no context of its own
+	if !j.isClosed() && j.nc.IsConnected() { // the usual case: one try, without its own context
 		began := time.Now()
 		_, err := j.publish(ctx, msg)
 		if err = j.denied.explain(j.nc, began, err); err == nil || hasCode(err, codeConflict) || errors.Is(err, broker.ErrNotAllowed) {
@@ -252,7 +251,7 @@ func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
 	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		_, err := j.publish(ctx, msg)
 		if errors.Is(err, nats.ErrNoResponders) || hasCode(err, codeNoStream) {
-			if healErr := j.makeOutboxStreams(ctx); healErr == nil {
+			if healErr := j.recreate(ctx); healErr == nil {
 				_, err = j.publish(ctx, msg)
 			}
 		}
@@ -260,7 +259,7 @@ func (j *Engine) storeEntry(ctx context.Context, msg *nats.Msg) error {
 	})
 }
 
-// getRequest asks a stream's leader for one message.
+// getRequest requests one message from a stream's leader.
 type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	LastFor string `json:"last_by_subj,omitempty"`
@@ -289,8 +288,8 @@ func (s stored) header(key string) string {
 	return h.Get(key)
 }
 
-// getMessage reads one message from a stream's leader: never a replica, which may
-// lag. ErrNotFound is the leader's word.
+// getMessage reads one message from a stream's leader, never from a replica, which may lag. Only
+// the leader decides that a message is ErrNotFound.
 func (j *Engine) getMessage(ctx context.Context, stream string, req getRequest) (stored, error) {
 	body, err := json.Marshal(req)
 	if err != nil {

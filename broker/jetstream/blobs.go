@@ -19,19 +19,18 @@ import (
 )
 
 const (
-	// blobPatience bounds the transfer of one body, tries included.
+	// blobPatience bounds the transfer of one body, including retries.
 	blobPatience = 60 * time.Second
-	// blobTry is how long the first try at putting one may take; each further one may
-	// take twice as long. One that begins as the leader dies gets no answer.
+	// blobTry bounds the first try at storing one; each further try may take twice as long. A try
+	// during the death of the leader gets no answer.
 	blobTry = 4 * time.Second
-	// blobReads is how often a body that does not match is read again: it may
-	// have been put anew while it was read, or a replica may lag.
+	// blobReads is how often a body that does not match its digest is reread: it may have been replaced
+	// during the read, or a replica may lag.
 	blobReads = 5
 )
 
-// PutBlob implements broker.Engine. It takes up to 60 s, tries included. What stands under the
-// digest already is read once by each process: where it is not the body, the body
-// replaces it.
+// PutBlob implements broker.Engine. It takes up to 60 s, including retries. An existing body with
+// the digest is read once by each process. If it differs, it is replaced.
 func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
 	ref := broker.RefOf(body)
 	err := j.withBlobs(ctx, func(ctx context.Context, store jetstream.ObjectStore) error {
@@ -40,8 +39,8 @@ func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, er
 		case err == nil && j.blobExists(ctx, ref, object):
 			return nil
 		case isError[*DamagedBody](err):
-			// The library does not replace a description that it can't read, and
-			// trusts the others with which chunks to purge.
+			// The library does not replace a description that it can't read, and purges the chunks that any
+			// other description names.
 			if err := j.dropBlobObject(ctx, ref); err != nil {
 				return err
 			}
@@ -60,8 +59,8 @@ func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, er
 	return ref, nil
 }
 
-// blobExists tells whether a body is there under its digest, and will outlive a new
-// reference. Then it is left alone, so that no reader is disturbed.
+// blobExists reports whether a body is stored under its digest, and will outlive a new reference.
+// Then it is not rewritten, so that no reader is disturbed.
 func (j *Engine) blobExists(ctx context.Context, ref protocol.BlobRef, object jetstream.ObjectInfo) bool {
 	if time.Since(object.ModTime) >= blobAge/2 {
 		return false
@@ -77,11 +76,11 @@ func (j *Engine) blobExists(ctx context.Context, ref protocol.BlobRef, object je
 	return true
 }
 
-// DamagedBody says that something else is stored under a digest than the body, or not
-// all of it. It is an ErrNotFound.
+// DamagedBody reports that the bytes under a digest are not the body, or not all of it. It is an
+// ErrNotFound.
 type DamagedBody struct {
 	Ref  protocol.BlobRef
-	What string // is wrong
+	What string // the fault
 }
 
 func (e *DamagedBody) Error() string { return "is damaged in the object store: " + e.What }
@@ -96,8 +95,8 @@ func isError[E error](err error) bool {
 	return errors.As(err, &e)
 }
 
-// Blob implements broker.Engine. It takes up to 60 s, tries included. A body that is not what
-// its digest says is read 5 times, and then a *DamagedBody.
+// Blob implements broker.Engine. It takes up to 60 s, including retries. A body that does not match
+// its digest is read 5 times before it is a *DamagedBody.
 func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
 	if !strings.HasPrefix(ref.Digest, protocol.DigestPrefix) {
 		return nil, fmt.Errorf("body %q: not a digest that Handoff makes: %w", ref.Digest, broker.ErrNotFound)
@@ -108,7 +107,7 @@ func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 		body, err = j.readBlob(ctx, ref)
 		if isError[*DamagedBody](err) {
 			if reads++; reads < blobReads {
-				return fmt.Errorf("%w: %v", broker.ErrUnreachable, err) // read it again
+				return fmt.Errorf("%w: %v", broker.ErrUnreachable, err) // reread it
 			}
 		}
 		return err
@@ -119,15 +118,24 @@ func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 	return body, nil
 }
 
-// blobID is what the library calls the chunks of a body.
+// HasBlob implements broker.Engine.
+func (j *Engine) HasBlob(ctx context.Context, ref protocol.BlobRef) error {
+	err := j.retryBlob(ctx, func(ctx context.Context) error { _, err := j.blobObject(ctx, ref); return err })
+	if err != nil {
+		return fmt.Errorf("body %s of %d bytes: %w", ref.Digest, ref.Size, err)
+	}
+	return nil
+}
+
+// blobID matches the library's ids of the chunks of a body.
 var blobID = regexp.MustCompile(`^[0-9A-Za-z]{22}$`)
 
 func blobSubject(ref protocol.BlobRef) string {
 	return blobPrefix + "M." + base64.URLEncoding.EncodeToString([]byte(ref.Digest))
 }
 
-// blobObject reads the description of a body, as the library does; ErrNotFound, and a
-// *DamagedBody where it is none.
+// blobObject reads the description of a body, like the library. It returns ErrNotFound, or a
+// *DamagedBody if the description is invalid.
 func (j *Engine) blobObject(ctx context.Context, ref protocol.BlobRef) (jetstream.ObjectInfo, error) {
 	var object jetstream.ObjectInfo
 	meta, err := j.getMessage(ctx, blobStream, getRequest{LastFor: blobSubject(ref)})
@@ -146,8 +154,7 @@ func (j *Engine) blobObject(ctx context.Context, ref protocol.BlobRef) (jetstrea
 	return object, nil
 }
 
-// dropBlobObject replaces a description that the library must not see by that of a body
-// that was deleted.
+// dropBlobObject replaces a description that the library must not see by that of a deleted body.
 func (j *Engine) dropBlobObject(ctx context.Context, ref protocol.BlobRef) error {
 	body, err := json.Marshal(map[string]any{"name": ref.Digest, "bucket": BlobBucket, "deleted": true})
 	if err != nil {
@@ -160,10 +167,9 @@ func (j *Engine) dropBlobObject(ctx context.Context, ref protocol.BlobRef) error
 	return err
 }
 
-// readBlob reads a body as the library stores it: its description, by name, and then
-// its chunks one after another, all from the stream's leader. The library would make a
-// consumer for them, for which a user needs the right to make any, with any name and
-// any subject to deliver to.
+// readBlob reads a body as the library stores it: its description, by name, and then its chunks one
+// after another, all from the stream's leader. The library would create a consumer for them. For
+// that a user needs the permission to create consumers with any name and any delivery subject.
 func (j *Engine) readBlob(ctx context.Context, ref protocol.BlobRef) ([]byte, error) {
 	object, err := j.blobObject(ctx, ref)
 	if err != nil {
@@ -174,7 +180,7 @@ func (j *Engine) readBlob(ctx context.Context, ref protocol.BlobRef) ([]byte, er
 		return nil, err
 	}
 	if got := broker.RefOf(body); got != ref {
-		return nil, damagedError(ref, "what is stored has digest %s and %d bytes, not %d", got.Digest, got.Size, ref.Size)
+		return nil, damagedError(ref, "the stored bytes have digest %s and length %d, not %d", got.Digest, got.Size, ref.Size)
 	}
 	return body, nil
 }
@@ -186,11 +192,11 @@ func (j *Engine) readChunks(ctx context.Context, ref protocol.BlobRef, object je
 		chunk, err := j.getMessage(ctx, blobStream, next)
 		switch {
 		case errors.Is(err, broker.ErrNotFound):
-			return nil, damagedError(ref, "a chunk is missing behind byte %d", len(body))
+			return nil, damagedError(ref, "a chunk is missing after byte %d", len(body))
 		case err != nil:
 			return nil, err
 		case int64(len(body)+len(chunk.Data)) > min(ref.Size, bodyBytesMax):
-			return nil, damagedError(ref, "what is stored has more than %d bytes", min(ref.Size, bodyBytesMax))
+			return nil, damagedError(ref, "more than %d bytes are stored", min(ref.Size, bodyBytesMax))
 		}
 		body, next.Seq = append(body, chunk.Data...), chunk.Seq+1
 	}
@@ -200,11 +206,11 @@ func (j *Engine) readChunks(ctx context.Context, ref protocol.BlobRef, object je
 // bodyBytesMax is the largest body that is read.
 const bodyBytesMax = max(protocol.PackageBytesMax, protocol.ResultBytesMax)
 
-// knownBodiesMax is how many bodies a process remembers to be stored as they should be.
+// knownBodiesMax is how many bodies a process remembers as intact.
 const knownBodiesMax = 4_096
 
-// knownBodies are bodies that this process has stored, or has read back: by digest the
-// id of their chunks.
+// knownBodies are bodies that this process has stored or verified: by digest the id of their
+// chunks.
 type knownBodies struct {
 	mu  sync.Mutex
 	ids map[string]string
@@ -243,7 +249,12 @@ func (j *Engine) retryBlob(ctx context.Context, op func(context.Context) error) 
 	patient, cancel := context.WithTimeout(ctx, blobPatience)
 	defer cancel()
 	err := j.retryEach(patient, blobPatience, func(ctx context.Context) error {
-		return j.denied.watchWhile(ctx, j.nc, blobPrefix, op)
+		err := j.denied.watchWhile(ctx, j.nc, blobPrefix, op)
+		if hasCode(err, codeNoStream) || errors.Is(err, jetstream.ErrBucketNotFound) {
+			_ = j.recreate(ctx) // otherwise a supervisor does
+			err = fmt.Errorf("%w: %v", broker.ErrUnreachable, err)
+		}
+		return err
 	})
 	if err != nil && ctx.Err() == nil && patient.Err() != nil {
 		return fmt.Errorf("%w: not done in %v: %w", broker.ErrUnreachable, blobPatience, err)

@@ -26,98 +26,91 @@ const (
 	batchCommitHeader = "Nats-Batch-Commit"
 )
 
-// Limits of the group commit. What was measured for them is in
-// docs/decisions/0018-group-commit.md.
+// Limits of the group commit. The measurements for them are in docs/design/commits.md.
 const (
-	// singlesMax is how many appends are in flight by themselves: the engine
-	// always has the next one at hand when it has synced one.
+	// singlesMax is the number of single appends in flight: the engine always has the next one ready
+	// when it has synced one.
 	singlesMax = 2
-	// batchLeastMin, batchLeastMax and batchLeast0 are the bounds of how many
-	// appends have to wait before a batch is worth more than one after another,
-	// and what is taken for it before anything was measured.
+	// batchLeastMin and batchLeastMax bound, and batchLeast0 initializes, the number of appends that
+	// have to wait before a batch is faster than single appends.
 	batchLeastMin, batchLeastMax, batchLeast0 = 3, 32, 4
-	// singlesCount is of how many singles in a row the time is taken: the engine
-	// answers two that it has at hand together, so that of one it says little.
+	// singlesCount is the number of consecutive single appends timed together: the engine may answer
+	// two at once, so a single sample is noise.
 	singlesCount = 4
-	// batchAgain is after how many times its own time a batch is tried even if it
-	// seems too small to be worth it, so that one slow batch is not the last, and
-	// singlesAgain after how many a few go by themselves where batches are small,
-	// so that what a single costs is not of long ago. They bound what is lost by
-	// that, to some 3 %.
+	// batchAgain is how long to wait, in multiples of the last batch time, before a small batch is
+	// tried even if it seems too small to be worth it, so that one slow batch is not the last.
+	// singlesAgain is the same for a few singles while batches are small, so that the cost of a single
+	// stays current. Together they cost about 3 %.
 	batchAgain, singlesAgain = 32, 64
 	// batchMost and batchBytesMax limit one batch. The engine refuses more than
 	// 1,000 messages.
 	batchMost     = 256
 	batchBytesMax = 4 << 20
-	// batchEachBytesMax: a larger append goes by itself. It takes its time
-	// however it is synced, and what the connection refuses for its size would
-	// take the others with it.
+	// batchEachBytesMax is the largest append that joins a batch. A larger one gains nothing from a
+	// batch, and if the connection refuses it for its size, the others would be refused with it.
 	batchEachBytesMax = 256 << 10
-	// batchBackoff is how long appends go by themselves after the engine refused a
-	// batch for anything but a conflict in it.
+	// batchBackoff is how long appends are sent singly after the engine refused a batch for any reason
+	// other than a conflict in it.
 	batchBackoff = 5 * time.Second
 )
 
-// committer is the group commit of the ledger. A single node that syncs every
-// write syncs each append by itself, but an atomic batch once, before it
-// acknowledges it. So while one commit is in flight the committer lets the
-// appends that come queue, and sends those of different tickets as one batch,
-// each with its own compare-and-set.
+// committer is the group commit of the ledger. A single node that syncs every write syncs once per
+// append, but also once per atomic batch, before it acknowledges it. So while one commit is in
+// flight the committer queues new appends, and sends those of different tickets as one batch, each
+// with its own compare-and-set.
 //
-// A batch changes nothing of what Append promises. It is refused as a whole, by
-// one conflict in it, and after a time-out it is not known what became of it: then
-// each of its appends is tried by itself, under the same id, and judged as if
-// there had been no batch. One that its sender did not finish is never stored.
+// A batch does not change the guarantees of Append. One conflict refuses it as a whole, and after a
+// timeout its outcome is unknown: then each of its appends is tried singly, under the same id, and
+// judged as if there had been no batch. A batch that its sender did not finish is never stored.
 //
-// It has a goroutine only while a batch is in flight, and Close waits for that.
+// The committer has a goroutine only while a batch is in flight, and Close waits for it.
 type committer struct {
 	j      *Engine
-	on     atomic.Bool // this ledger gains by it
-	prefix string      // of the ids of batches; two engines of one process have not the same
+	on     atomic.Bool // group commit is worthwhile for this ledger
+	prefix string      // of the ids of batches; unique per engine
 
 	mu           sync.Mutex
 	waiting      []*pendingAppend
-	singles      int       // appends in flight by themselves; never beside a batch
+	singles      int       // single appends in flight; never together with a batch
 	batching     bool      // a batch is in flight
 	batches      uint64    // sent so far
 	backoffUntil time.Time // until then no batch is sent
 
-	// What one single and one batch cost of late; 0 is not known. Their ratio says
-	// from how many appends on a batch is the quicker way.
+	// The recent cost of one single and one batch; 0 is unknown. Their ratio decides from how many
+	// appends on a batch is faster.
 	single, batch time.Duration
-	took          time.Duration // by the batch right before, which is not in batch yet
+	took          time.Duration // duration of the previous batch, which is not yet averaged into batch
 	batched       time.Time     // when the last batch ended
-	singled       time.Time     // when single was last learned
-	began         time.Time     // the first of those singles that are measured together
+	singled       time.Time     // when single was last measured
+	began         time.Time     // start of the current group of measured singles
 	count         int           // how many of them have ended
 }
 
 // pendingAppend is an append that waits to be sent.
 type pendingAppend struct {
 	msg       *nats.Msg
-	admitted  chan admission // has room for the one that is sent
+	admitted  chan admission // has room for one admission
 	cancelled bool           // cancelled; under mu
-	copied    chan struct{}  // of the batch that it is in: closed once that needs msg no more; under mu
+	copied    chan struct{}  // of its batch: closed once the batch no longer needs msg; under mu
 }
 
-// admission is the outcome of the wait: the append is stored as seq, or has to be tried by
-// itself.
+// admission is the outcome of the wait: the append is stored as seq, or must be sent singly.
 type admission struct {
 	seq uint64
 	c   *committer // not nil: it counts as a single until release
 }
 
 func newCommitter(j *Engine) *committer {
-	// nuid.Next would not do: in one process all that it returns begins alike, and
-	// the engine takes two batches of one id for one that is out of order.
+	// nuid.Next would not do: all its values in one process share a prefix, and the engine treats two
+	// batches with the same id as one that is out of order.
 	return &committer{j: j, prefix: nuid.New().Next()[:10]}
 }
 
-// readConfig takes from the ledger's stream whether appends are to be grouped. Only
-// who made the streams knows how the node syncs, and has said so: work that is
-// persisted asynchronously is there because everything else is synced.
+// readConfig reads from the ledger's stream whether appends are to be grouped. Only the creator of
+// the streams knows how the server syncs, and records it (Topology.Fsync).
 func (c *committer) readConfig(cfg jetstream.StreamConfig) {
-	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && cfg.Metadata[metaAsyncWork] == "true")
+	synced := cfg.Metadata[metaFsync] == FsyncAlways || cfg.Metadata[metaAsyncWork] == "true"
+	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && synced)
 }
 
 // rereadConfig is readConfig after a reconnection: the node may have
@@ -130,8 +123,8 @@ func (c *committer) rereadConfig() {
 	}
 }
 
-// awaitAdmission waits until an append may be sent. Its error is that of ctx, or that the
-// engine is closed; the message is the caller's again in any case.
+// awaitAdmission waits until an append may be sent. It fails only if ctx ends or the engine is
+// closed. The caller may reuse the message in any case.
 func (c *committer) awaitAdmission(ctx context.Context, msg *nats.Msg) (admission, error) {
 	if !c.on.Load() || len(msg.Data) > batchEachBytesMax {
 		return admission{}, nil
@@ -184,8 +177,8 @@ func (c *committer) admitSingle() admission {
 	return admission{c: c}
 }
 
-// release ends the first try of a single. It may be called again.
-// Further tries are not counted: they wait for the engine to come back.
+// release ends the first try of a single. It is idempotent. Further tries are not counted: they
+// wait for the engine to recover.
 func (p *admission) release() {
 	c := p.c
 	if c == nil {
@@ -203,9 +196,8 @@ func (p *admission) release() {
 	c.admitNext()
 }
 
-// recordSingles learns from a few singles. The engine answers a batch before it
-// has cleared it away: what those right after wait for that is the batch's. Under
-// mu.
+// recordSingles averages the cost of a few singles. The engine answers a batch before it has
+// cleaned up after it, so the delay of the singles right after it counts as the batch's. Under mu.
 func (c *committer) recordSingles(took time.Duration, count int) {
 	if c.took == 0 {
 		updateMean(&c.single, took/time.Duration(count))
@@ -219,8 +211,8 @@ func (c *committer) recordSingles(took time.Duration, count int) {
 	c.took = 0
 }
 
-// recordBatch learns from a batch. A large one counts by its share: what has to be
-// known is what a small one costs. Under mu.
+// recordBatch records the cost of a batch. The cost of a large batch is scaled down, since only the
+// cost of a small one matters. Under mu.
 func (c *committer) recordBatch(took time.Duration, count int) {
 	if c.took > 0 {
 		updateMean(&c.batch, c.took)
@@ -228,8 +220,8 @@ func (c *committer) recordBatch(took time.Duration, count int) {
 	c.took = took * batchLeastMax / time.Duration(max(count, batchLeastMax))
 }
 
-// updateMean moves a mean an eighth of the way to a new value. A disk that stops for
-// a moment says little of the next time.
+// updateMean moves a mean an eighth of the way to a new value. A disk's momentary stall does not
+// predict the next duration.
 func updateMean(mean *time.Duration, took time.Duration) {
 	if *mean == 0 {
 		*mean = took
@@ -237,8 +229,8 @@ func updateMean(mean *time.Duration, took time.Duration) {
 	*mean += (min(took, 4**mean) - *mean) / 8
 }
 
-// minBatch is how many appends are worth a batch: half as many again as would take as
-// long one after another. Under mu.
+// minBatch returns the number of appends that are worth a batch: 1.5 times the number that would
+// take as long singly. Under mu.
 func (c *committer) minBatch() int {
 	if c.single <= 0 || c.batch <= 0 {
 		return batchLeast0
@@ -252,15 +244,15 @@ func (c *committer) minBatch() int {
 	return int(min(max(c.batch*3/2/c.single, batchLeastMin), batchLeastMax))
 }
 
-// admitNext admits what may be sent. While a batch is in flight all wait:
-// the engine would take them after it, and together they cost less. Under mu.
+// admitNext admits the appends that may be sent. While a batch is in flight all wait: the engine
+// would process them after it, and together they cost less. Under mu.
 func (c *committer) admitNext() {
 	if c.batching {
 		return
 	}
 	if least := c.minBatch(); len(c.waiting) >= least && time.Now().After(c.backoffUntil) {
-		// Not beside singles: the engine may answer those after the batch, and what
-		// each costs could not be told.
+		// Not together with singles: the engine may answer those after the batch, and the costs could not
+		// be separated.
 		if c.singles > 0 {
 			return
 		}
@@ -279,8 +271,8 @@ func (c *committer) admitNext() {
 	}
 }
 
-// takeBatch takes the next batch out of those that wait: the engine refuses one that
-// has a ticket twice. It takes none if there would be fewer than least. Under mu.
+// takeBatch removes the next batch from the waiting appends, with each ticket at most once, which
+// the engine requires. It takes none if there would be fewer than least. Under mu.
 func (c *committer) takeBatch(least int) []*pendingAppend {
 	tickets := make(map[string]bool, min(len(c.waiting), batchMost))
 	var appends, left []*pendingAppend
@@ -303,8 +295,8 @@ func (c *committer) takeBatch(least int) []*pendingAppend {
 	return appends
 }
 
-// startBatch sends a batch, unless the engine is closed: then each append that waits
-// ends with ErrClosed. Under mu.
+// startBatch sends a batch. If the engine is closed, each waiting append ends with ErrClosed. Under
+// mu.
 func (c *committer) startBatch(appends []*pendingAppend) {
 	copied := make(chan struct{})
 	c.batches++
@@ -321,8 +313,7 @@ func (c *committer) startBatch(appends []*pendingAppend) {
 func (c *committer) runBatch(id string, appends []*pendingAppend, copied chan struct{}) {
 	began := time.Now()
 	last, err := c.sendBatch(id, appends, copied)
-	// First those who wait for it, who may have more to append at once, then
-	// the next.
+	// First the waiting appenders, who may have more to append at once, then the next batch.
 	for i, t := range appends {
 		var p admission
 		if err == nil {
@@ -339,13 +330,13 @@ func (c *committer) runBatch(id string, appends []*pendingAppend, copied chan st
 		c.recordBatch(c.batched.Sub(began), len(appends))
 	case !isConflict(err) && !isTemporary(err):
 		c.backoffUntil = time.Now().Add(batchBackoff)
-		c.j.cfg.Log.Warn("a batch of appends was refused, each is tried by itself", "appends", len(appends), "err", err)
+		c.j.cfg.Log.Warn("a batch of appends was refused; each is retried singly", "appends", len(appends), "err", err)
 	}
 	c.admitNext()
 }
 
-// sendBatch publishes a batch and returns the sequence that its last message got; the
-// others have those before it, without a gap. One try. It closes copied.
+// sendBatch publishes a batch and returns the sequence of its last message; the others precede it
+// without a gap. It tries once, and closes copied.
 func (c *committer) sendBatch(id string, appends []*pendingAppend, copied chan struct{}) (uint64, error) {
 	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)
 	defer cancel()
@@ -359,7 +350,7 @@ func (c *committer) sendBatch(id string, appends []*pendingAppend, copied chan s
 	}
 	final := appends[end].batchMessage(id, end+1)
 	final.Header[batchCommitHeader] = []string{"1"}
-	final.Data = bytes.Clone(final.Data) // the append may give up, and its message be used again, before the answer comes
+	final.Data = bytes.Clone(final.Data) // the append may give up, and reuse its message, before the answer arrives
 	for key, values := range final.Header {
 		final.Header[key] = slices.Clone(values)
 	}
@@ -371,7 +362,7 @@ func (c *committer) sendBatch(id string, appends []*pendingAppend, copied chan s
 	return batchAckSeq(reply.Data, id, len(appends))
 }
 
-// batchMessage is the append as one of a batch.
+// batchMessage returns the append as a message of a batch.
 func (t *pendingAppend) batchMessage(id string, seq int) *nats.Msg {
 	header := make(nats.Header, len(t.msg.Header)+3)
 	maps.Copy(header, t.msg.Header)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,17 +17,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// VersionMin is the oldest server that Handoff runs on: delayed messages, which
-// wake-ups are made of, came with it.
+// VersionMin is the oldest supported server: delayed messages, which implement wake-ups, came with
+// it.
 const VersionMin = "2.12.0"
 
-// Diagnosis is what a connection to a server tells of it, for a caller that judges how
-// an engine is. Nothing in it is judged; a question that was not answered is in
-// Unanswered, by its name, and what it asks for is zero.
+// Diagnosis collects facts about an engine through a connection, for a caller that judges them. A
+// request without an answer is in Unanswered, by its name, and its facts are zero.
 type Diagnosis struct {
 	Server     ServerFacts
 	Account    AccountFacts
-	Streams    []StreamFacts   // in the order they are made in; missing ones too
+	Streams    []StreamFacts   // in the order of their creation, including missing ones
 	Consumers  []ConsumerFacts // of supervisors and of lanes
 	Unanswered map[string]error
 }
@@ -36,58 +36,57 @@ type ServerFacts struct {
 	Name, Version, Cluster string
 
 	RTT time.Duration
-	// Ahead is how much the engine's clock is ahead of ours, good to Within.
-	// Within is zero where it could not be told.
+	// Ahead is how much the engine's clock is ahead of ours, accurate to Within. Within is zero if
+	// unknown.
 	Ahead, Within time.Duration
-	// Disk is why the disk of a node of ours refuses writes; else empty.
+	// Disk is why the disk of one of our nodes refuses writes; otherwise empty.
 	Disk string
 }
 
-// AccountFacts are about the account that we use; a maximum below 1 is none.
+// AccountFacts are about the account of this user; a maximum below 1 is none.
 type AccountFacts struct {
 	Storage, StorageMax int64
 }
 
-// StreamFacts are how a stream stands and how it should.
+// StreamFacts compare the settings of a stream with the required ones.
 type StreamFacts struct {
 	StreamStatus
-	Memory     bool     // it is not on the disk
-	BytesMax   int64    // below 1 is none, and likewise
+	Memory     bool     // it is in memory, and should be on disk
+	BytesMax   int64    // below 1 is none
 	MessageMax int64    // of all messages
-	Drops      bool     // full, it drops its oldest messages; else it refuses new ones
-	Sealed     bool     // it takes no more
-	Synced     bool     // every write of the ledger is, by the word of the operator
-	Weaker     []string // settings that are weaker than Handoff makes them, in words
-	Behind     []string // replicas that do not keep up, or are gone
+	Drops      bool     // if full, it drops its oldest messages; otherwise it refuses new ones
+	Sealed     bool     // it accepts no more messages
+	Synced     bool     // the operator has declared that every ledger write is synced
+	Weaker     []string // settings weaker than those that Handoff sets, in words
+	Behind     []string // replicas that lag or are gone
 	Leaderless bool     // in a cluster: no client can write
 }
 
-// ConsumerFacts are how a consumer was seen twice, a moment apart.
+// ConsumerFacts are the facts of two readings of a consumer, a moment apart.
 type ConsumerFacts struct {
 	Stream, Name  string
 	Agent         string            // of a lane
 	Lane          protocol.Priority // likewise
-	Missing       bool              // one that all supervisors share, and that is not there
+	Missing       bool              // supervisors share it, and it is missing
 	Pending       uint64            // never delivered
 	AckPending    int               // delivered, and not ended
 	AckPendingMax int
-	Waiting       int      // pulls that wait; the more of the two times
-	Moved         bool     // something was delivered or ended between the two times
+	Waiting       int      // waiting pulls; the larger of the two readings
+	Moved         bool     // a delivery or its end between the two readings
 	Paused        bool     // it delivers nothing
-	Odd           []string // settings that are not as Handoff makes them, in words
+	Odd           []string // settings that differ from those that Handoff sets, in words
 }
 
 const (
-	// diagnosePatience is how long each question may go unanswered.
+	// diagnosePatience is the timeout of each request.
 	diagnosePatience = 5 * time.Second
-	// betweenSights is the time between the two readings of consumers. A pull
-	// that found something waiting is answered within milliseconds.
+	// betweenSights is the time between the two readings of consumers. A pull that finds an offer is
+	// answered within milliseconds.
 	betweenSights = 700 * time.Millisecond
 )
 
-// Diagnose asks a server for everything that says how the engine is, without the
-// questions named (streams, clock, consumers). Consumers are looked at twice, 0.7 s
-// apart. Only ctx ending is an error.
+// Diagnose requests all facts about the engine from a server, except for the named groups (streams,
+// clock, consumers). Consumers are read twice, 0.7 s apart. It fails only if ctx ends.
 func Diagnose(ctx context.Context, nc *nats.Conn, without ...string) (Diagnosis, error) {
 	d := Diagnosis{Unanswered: map[string]error{}}
 	js, err := jetstream.New(nc)
@@ -97,7 +96,7 @@ func Diagnose(ctx context.Context, nc *nats.Conn, without ...string) (Diagnosis,
 	x := &examination{nc: nc, js: js, d: &d}
 	x.ask(ctx, "server", x.server)
 	x.ask(ctx, "account", x.account)
-	if d.Unanswered["account"] != nil { // no JetStream, or not for us: all else would only wait
+	if d.Unanswered["account"] != nil { // no JetStream, or none for this user: the other requests would only time out
 		return d, ctx.Err()
 	}
 	for _, q := range []struct {
@@ -127,7 +126,7 @@ func (x *examination) ask(ctx context.Context, name string, ask func(context.Con
 
 func (x *examination) server(ctx context.Context) error {
 	rtt, err := x.nc.RTT()
-	for range 2 { // the quickest counts: a busy machine is no long way
+	for range 2 { // use the fastest: a busy machine is not a long distance
 		if again, againErr := x.nc.RTT(); againErr == nil && err == nil {
 			rtt = min(rtt, again)
 		}
@@ -146,8 +145,8 @@ func (x *examination) account(ctx context.Context) error {
 	return nil
 }
 
-// clock compares the engine's clock with ours: the answer was written some time
-// between the question and its arrival. Of a few the quickest counts.
+// clock compares the engine's clock with ours, and uses the fastest of a few readings: the engine
+// stamped the answer at some time between the request and its arrival.
 func (x *examination) clock(ctx context.Context) error {
 	const tries = 5
 	for range tries {
@@ -183,8 +182,8 @@ func (x *examination) streams(ctx context.Context) error {
 	return nil
 }
 
-// topologyOf is what the ledger's metadata says of how the streams were made; of
-// a ledger that is not there, the default.
+// topologyOf reads from the ledger's metadata how the streams were created; the default if the
+// ledger does not exist.
 func topologyOf(ctx context.Context, js jetstream.JetStream) (Topology, error) {
 	ledger, err := js.Stream(ctx, LedgerStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -201,7 +200,7 @@ func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) Stream
 	cfg := info.Config
 	f := StreamFacts{
 		StreamStatus: statusOf(info),
-		Memory:       cfg.Storage == jetstream.MemoryStorage, BytesMax: cfg.MaxBytes, MessageMax: cfg.MaxMsgs,
+		Memory:       cfg.Storage == jetstream.MemoryStorage && want.Storage != jetstream.MemoryStorage, BytesMax: cfg.MaxBytes, MessageMax: cfg.MaxMsgs,
 		Drops: cfg.Discard == jetstream.DiscardOld, Sealed: cfg.Sealed,
 	}
 	merged, err := strongerConfig(cfg, want)
@@ -227,13 +226,12 @@ func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) Stream
 	return f
 }
 
-// settingWords writes one field that is not as it should be.
+// settingWords describes a field with a wrong value.
 func settingWords(field string, is, ours json.RawMessage) string {
 	return fmt.Sprintf("%s is %s and should be %s", field, settingValue(field, is), settingValue(field, ours))
 }
 
-// settingValue is the value of a field for people: the engine counts durations in
-// nanoseconds.
+// settingValue formats the value of a field: the engine counts durations in nanoseconds.
 func settingValue(field string, value json.RawMessage) string {
 	if len(value) == 0 {
 		return "not set"
@@ -245,4 +243,88 @@ func settingValue(field string, value json.RawMessage) string {
 		}
 	}
 	return string(value)
+}
+
+// consumers reads all consumers twice: one that is pulled from and does not move is stuck, and a
+// live supervisor either has a pull waiting or has just received a message.
+func (x *examination) consumers(ctx context.Context) error {
+	first, err := x.listConsumers(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(betweenSights):
+	}
+	second, err := x.listConsumers(ctx)
+	if err != nil {
+		return err
+	}
+	// The consumer on the ledger exists only if a supervisor ever had a Watch.
+	if _, there := second[consumerKey{TimerStream, SupervisorConsumer}]; !there {
+		x.d.Consumers = append(x.d.Consumers, ConsumerFacts{Stream: TimerStream, Name: SupervisorConsumer, Missing: true})
+	}
+	for key, now := range second {
+		x.d.Consumers = append(x.d.Consumers, consumerFacts(key, first[key], now))
+	}
+	slices.SortFunc(x.d.Consumers, func(a, b ConsumerFacts) int {
+		return strings.Compare(a.Stream+" "+a.Name, b.Stream+" "+b.Name)
+	})
+	return nil
+}
+
+type consumerKey struct{ stream, name string }
+
+// listConsumers lists the consumers of all lanes, and those that supervisors share.
+func (x *examination) listConsumers(ctx context.Context) (map[consumerKey]*jetstream.ConsumerInfo, error) {
+	all := map[consumerKey]*jetstream.ConsumerInfo{}
+	for _, name := range []string{LedgerStream, WorkStream, TimerStream} {
+		stream, err := x.js.Stream(ctx, name)
+		if hasCode(err, codeNoStream) {
+			continue
+		}
+		if err != nil {
+			return nil, wrapStream("read", name, err)
+		}
+		list := stream.ListConsumers(ctx)
+		for info := range list.Info() {
+			_, _, lane := parseLaneConsumer(info.Name)
+			if name == WorkStream && lane || name != WorkStream && info.Name == SupervisorConsumer {
+				all[consumerKey{name, info.Name}] = info
+			}
+		}
+		if err := list.Err(); err != nil {
+			return nil, fmt.Errorf("consumers of %s: %w", name, err)
+		}
+	}
+	return all, nil
+}
+
+// consumerFacts combines two readings; the first may be missing.
+func consumerFacts(key consumerKey, was, is *jetstream.ConsumerInfo) ConsumerFacts {
+	f := ConsumerFacts{
+		Stream: key.stream, Name: key.name, Pending: is.NumPending, AckPending: is.NumAckPending, AckPendingMax: is.Config.MaxAckPending,
+		Waiting: is.NumWaiting, Moved: was == nil, Paused: is.Paused,
+	}
+	if was != nil {
+		f.Waiting = max(was.NumWaiting, is.NumWaiting)
+		f.Moved = was.Delivered.Consumer != is.Delivered.Consumer || was.AckFloor.Consumer != is.AckFloor.Consumer || was.NumAckPending != is.NumAckPending
+	}
+	ours := jetstream.ConsumerConfig{}
+	switch agent, lane, ok := parseLaneConsumer(key.name); {
+	case key.stream == WorkStream && ok:
+		f.Agent, f.Lane = agent, lane
+		ours = laneConfig(agent, lane, is.Config.AckWait)
+	case key.stream == LedgerStream:
+		ours = followConfig(ledgerFollower, is.Config.AckWait)
+	default:
+		ours = followConfig(dueFollower, is.Config.AckWait)
+	}
+	ours.Replicas = is.Config.Replicas                                            // the stream's, if not set
+	ours.MaxWaiting, ours.PauseUntil = is.Config.MaxWaiting, is.Config.PauseUntil // checked separately
+	for _, d := range differences(is.Config, ours) {
+		f.Odd = append(f.Odd, settingWords(d.field, []byte(d.is), []byte(d.ours)))
+	}
+	return f
 }

@@ -1,13 +1,16 @@
-// Package jetstream is the engine of package broker on NATS JetStream: the ledger, the queues, the timers, the
-// directory, the bodies and the questions, as streams and consumers of one account. It decides nothing.
+// Package jetstream is the engine of package broker on NATS JetStream: the ledger, the queues, the
+// timers, the directory, the bodies and the questions, as streams and consumers of one account. It
+// makes no decisions.
 package jetstream
 
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,23 +24,21 @@ import (
 // Config configures the engine. The zero value is the
 // default.
 type Config struct {
-	// AckWait is how long an offer stays with whom it was delivered to; 0 is
-	// AckWait (30 s). Wake-ups, announcements and ledger entries stay no longer than FollowWait.
-	// Queues that exist keep theirs. Only tests set it.
+	// AckWait is how long an offer is reserved for the worker that it was delivered to; 0 is AckWait
+	// (30 s), or the time that KeepOffers has set. For wake-ups, announcements and ledger entries,
+	// FollowWait is the maximum. Only tests set it.
 	AckWait time.Duration
-	// Timeout is how long whatever is asked of the engine is tried: to open it, to
-	// read, to put offers and beats. Elections are bridged within it. 0 is
-	// TimeoutDefault (12 s); TimeoutMin (1 s) to TimeoutMax (10 min). Append, and what
-	// says that it waits, goes on until its context ends.
+	// Timeout is how long requests to the engine are retried: to open it, to read, to put offers and
+	// beats. It should be longer than an election. 0 is TimeoutDefault (12 s); TimeoutMin (1 s) to
+	// TimeoutMax (10 min). Append, and methods documented as waiting, retry until their context ends.
 	Timeout time.Duration
-	// Log receives what is worth a person's attention and has no caller to go
-	// to; nil discards.
+	// Log receives messages that need a person's attention and that no caller gets as an error; nil
+	// discards.
 	Log *slog.Logger
 }
 
-// Engine is the engine on NATS JetStream. Its streams have to exist
-// (EnsureTopology); the work and timer streams it makes again when they are
-// deleted under it. Close ends it.
+// Engine is the engine on NATS JetStream. Its streams must exist (EnsureTopology); it recreates
+// those that may be lost when they are deleted while it runs (see recreatedStreams). Close ends it.
 type Engine struct {
 	nc    *nats.Conn
 	owned bool // Close closes nc
@@ -56,11 +57,13 @@ type Engine struct {
 
 	closing         context.Context // ends with Close
 	end             context.CancelFunc
-	wg              sync.WaitGroup // every goroutine of this engine; see start
-	heal            sync.Mutex     // one healing at a time
-	connectionCount atomic.Uint64  // counts connections; what was asked under an older one is lost
-	lastBeat        atomic.Int64   // Unix ns of the last beat that was confirmed
-	leftServerAt    atomic.Int64   // Unix ns when we last left a server; see switchServerAfter
+	wg              sync.WaitGroup    // every goroutine of this engine; see start
+	heal            sync.Mutex        // one recreate at a time
+	mayNotMake      map[string]uint64 // by stream: the connection under which creating it was denied, plus 1; recreate's own
+	connectionCount atomic.Uint64     // counts connections; a request under an older one is lost
+	lastBeat        atomic.Int64      // Unix ns of the last confirmed beat
+	holderEpoch     atomic.Uint64     // of the last write to the holders' bucket, see holderEpochOf
+	leftServerAt    atomic.Int64      // Unix ns when we last switched servers; see switchServerAfter
 
 	manyOffers      atomic.Bool // see recordOfferCount
 	removeCheckedOn uint64      // under which connection; watchIdentity's own
@@ -74,14 +77,15 @@ type Engine struct {
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenCount
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
-	createdAt         map[string]time.Time     // when the outbox streams were made, see recordCreated
+	ackWaits          map[string]time.Duration // by agent, see KeepOffers
+	createdAt         map[string]time.Time     // when the streams that may be lost were created, see recordCreated
 	dir               *directoryWatch
 }
 
 var _ broker.Engine = (*Engine)(nil)
 
-// Open opens the engine over a connection that the caller keeps and
-// closes, after Close. ConnectOptions suit it. It takes at most Config.Timeout.
+// Open opens the engine over a connection that the caller keeps, and closes after Close. Use
+// ConnectOptions for it. Open takes at most Config.Timeout.
 func Open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	if err := broker.CheckTimeout("timeout", cfg.Timeout); err != nil {
 		return nil, err
@@ -102,7 +106,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	j := &Engine{
 		nc: nc, js: js, cfg: cfg, acks: newAcks(nc), link: make(chan struct{}),
-		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{},
+		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{}, ackWaits: map[string]time.Duration{}, mayNotMake: map[string]uint64{},
 	}
 	j.commits = newCommitter(j)
 	j.announcer = broker.NewAnnouncer(j, cfg.Log)
@@ -118,21 +122,31 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	return j, nil
 }
 
-// checkStreams tells whether the streams are there that cannot be made again.
-// They are asked for until ctx ends: a cluster that has just started elects first.
+// checkStreams checks that the streams exist. It retries until ctx ends: a newly started cluster
+// elects first, and a lost stream is recreated, by this process or by a supervisor.
 func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 	for _, name := range []string{LedgerStream, agentStream, holderStream, blobStream} {
+		lost := false
 		err := j.retry(ctx, func(ctx context.Context) error {
 			asked := time.Now()
 			stream, err := j.js.Stream(ctx, name)
-			if err == nil && name == LedgerStream {
+			switch {
+			case err == nil && name == LedgerStream:
 				j.clock.adopt(readingOf(asked, stream.CachedInfo().TimeStamp))
 				j.commits.readConfig(stream.CachedInfo().Config)
+			case errors.Is(err, jetstream.ErrStreamNotFound) && slices.Contains(recreatedStreams, name):
+				lost = true
+				_ = j.recreate(ctx)
+				err = fmt.Errorf("%w: %v", broker.ErrUnreachable, err)
 			}
-			return err
+			return j.explainSilence(err)
 		})
 		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
+		case isError[*diskError](err):
+			return err
+		case err != nil && lost:
+			return fmt.Errorf("%w: stream %s is missing: handoff dev and handoff supervise recreate it, and none has; handoff topology ensure recreates it, too", broker.ErrNoTopology, name)
+		case errors.Is(err, jetstream.ErrStreamNotFound): // and no other process creates it
 			return fmt.Errorf("%w: stream %s does not exist: handoff dev makes the streams on a server of its own, handoff topology ensure on yours", broker.ErrNoTopology, name)
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 			return fmt.Errorf("%w: the server has JetStream switched off, or this user's account has no part in it (docs/operations/security.md): %w", broker.ErrUnreachable, err)
@@ -147,8 +161,8 @@ func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// Close ends the engine and waits for all that it runs. Whatever waits in one
-// of its methods returns with ErrUnreachable.
+// Close ends the engine and waits for all its goroutines. Calls that wait in its methods return
+// with ErrUnreachable.
 func (j *Engine) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), tryTimeout)
 	if !j.nc.IsConnected() {
@@ -171,7 +185,7 @@ func (j *Engine) Close() error {
 	return nil
 }
 
-// Conn is the connection underneath, for a caller that needs the engine itself.
+// Conn returns the underlying connection, for a caller that needs NATS itself.
 func (j *Engine) Conn() *nats.Conn { return j.nc }
 
 // watchConnection follows the connection. One goroutine, until Close.
@@ -200,12 +214,12 @@ func (j *Engine) connectionChanged(up bool) {
 	j.mu.Unlock()
 	if up {
 		j.start(j.commits.rereadConfig)
-		j.readClock() // the server may be another, or this machine have slept
+		j.readClock() // the server may be another, or this machine may have slept
 		j.notifyReconnected()
 	}
 }
 
-// connectionChange is closed when the connection breaks or comes back.
+// connectionChange returns a channel that is closed when the connection breaks or comes back.
 func (j *Engine) connectionChange() <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -237,86 +251,9 @@ func (j *Engine) notifyReconnected() {
 	for _, ch := range j.listeners {
 		select {
 		case ch <- struct{}{}:
-		default: // one is waiting to be read: that will do
+		default: // one is waiting to be read already
 		}
 	}
-}
-
-// identityInterval is how often the outbox streams are checked to be the
-// ones they were.
-const identityInterval = 3 * time.Second
-
-// watchIdentity looks whether the work and timer streams are still the same,
-// makes them again when they are gone, and tells Reconnected. One goroutine,
-// from the first call of Reconnected until Close.
-func (j *Engine) watchIdentity() {
-	tick := time.NewTicker(identityInterval)
-	defer tick.Stop()
-	for {
-		found := map[string]time.Time{}
-		for _, name := range []string{WorkStream, TimerStream} {
-			created, err := j.streamCreated(name)
-			if err != nil {
-				continue // not reachable, or not ours to see; the next tick asks again
-			}
-			found[name] = created
-		}
-		j.recordCreated(found, false)
-		select {
-		case <-j.closing.Done():
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// recordCreated takes note of when outbox streams were made. Where one is another than
-// it was, or anew says that these were made just now, Reconnected is told, once:
-// filling a million handoffs' outbox entries takes a minute, and once is enough.
-func (j *Engine) recordCreated(created map[string]time.Time, anew bool) {
-	lost := false
-	j.mu.Lock()
-	for name, at := range created {
-		was, known := j.createdAt[name]
-		if j.createdAt[name] = at; anew || known && !was.Equal(at) {
-			lost = true
-			j.cfg.Log.Warn("stream was made anew; its outbox entries are lost and made again", "stream", name)
-		}
-	}
-	j.mu.Unlock()
-	if lost {
-		j.notifyReconnected()
-	}
-}
-
-// streamCreated is when an outbox stream was made. It makes one that is missing.
-func (j *Engine) streamCreated(name string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
-	defer cancel()
-	stream, err := j.js.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := j.makeOutboxStreams(ctx); err != nil {
-			return time.Time{}, err
-		}
-		stream, err = j.js.Stream(ctx, name)
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	if name == WorkStream {
-		j.recordOfferCount(ctx, stream.CachedInfo())
-	}
-	return stream.CachedInfo().Created, nil
-}
-
-// makeOutboxStreams makes the work and timer streams again if they are missing, and tells
-// Reconnected then.
-func (j *Engine) makeOutboxStreams(ctx context.Context) error {
-	j.heal.Lock()
-	defer j.heal.Unlock()
-	made, err := ensureOutboxStreams(ctx, j.js)
-	j.recordCreated(made, true)
-	return err
 }
 
 // start starts a goroutine that Close waits for, unless the engine is closed.
@@ -330,3 +267,144 @@ func (j *Engine) start(fn func()) bool {
 }
 
 func (j *Engine) isClosed() bool { return j.closing.Err() != nil }
+
+// NodeSubject is the subject on which a single node of handoff dev reports its health. Other
+// servers do not answer there.
+const NodeSubject = "handoff.node"
+
+// NodeHealth is a node's answer.
+type NodeHealth struct {
+	Problem string `json:"problem,omitempty"` // why its disk refuses writes
+}
+
+// nodePatience is the timeout for a node's answer, which needs no work.
+const nodePatience = 250 * time.Millisecond
+
+// AskNode returns why the disk of the node behind a connection refuses writes. It is empty if the
+// node is healthy, does not answer, or is not a server of handoff dev.
+func AskNode(ctx context.Context, nc *nats.Conn) string {
+	if nc.ConnectedClusterName() != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodePatience)
+	defer cancel()
+	reply, err := nc.RequestWithContext(ctx, NodeSubject, nil)
+	if err != nil {
+		return ""
+	}
+	var health NodeHealth
+	if err := json.Unmarshal(reply.Data, &health); err != nil {
+		return ""
+	}
+	return health.Problem
+}
+
+// diskError reports that the engine's disk refuses writes. Retrying may help.
+type diskError struct{ problem string }
+
+func (e *diskError) Error() string { return "the engine cannot write: " + e.problem }
+func (e *diskError) Unwrap() error { return broker.ErrUnreachable }
+
+// explainSilence returns why a write got no answer: a server whose disk refuses writes does not
+// answer, and its node knows the reason.
+func (j *Engine) explainSilence(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) {
+		return err
+	}
+	if problem := AskNode(j.closing, j.nc); problem != "" {
+		return &diskError{problem}
+	}
+	return err
+}
+
+const (
+	// clockEvery is how long a process uses the last reading of the engine's clock. Two clocks differ
+	// by milliseconds after that.
+	clockEvery = time.Minute
+	// clockWithin bounds the round trip of a usable reading: the engine stamped the answer at some time
+	// between the request and its arrival.
+	clockWithin = time.Second
+)
+
+// engineClock is the engine's clock as measured by this process. It advances the last reading by
+// the monotonic clock of this machine, so that this machine's time of day, which an operator may
+// set, has no influence.
+type engineClock struct {
+	last   atomic.Pointer[reading]
+	asking atomic.Bool
+}
+
+// reading is the engine's time at the local time local.
+type reading struct {
+	local  time.Time // with its monotonic part
+	engine time.Time
+	within time.Duration // plus or minus
+}
+
+// readingOf returns the reading from an answer that arrives now, to a request sent at asked.
+func readingOf(asked, engine time.Time) reading {
+	took := time.Since(asked)
+	return reading{local: asked.Add(took / 2), engine: engine.UTC(), within: max(took/2, 1)}
+}
+
+// adopt stores a reading, unless the current one is better.
+func (c *engineClock) adopt(r reading) {
+	old := c.last.Load()
+	if !r.engine.IsZero() && (old == nil || r.within < clockWithin/2 || r.within < old.within) {
+		c.last.Store(&r)
+	}
+}
+
+// Now implements broker.Engine.
+func (j *Engine) Now() time.Time {
+	r := j.clock.last.Load()
+	if r == nil {
+		return time.Now().UTC()
+	}
+	since := time.Since(r.local)
+	if since > clockEvery || r.within >= clockWithin/2 {
+		j.readClock()
+	}
+	return r.engine.Add(since)
+}
+
+// readClock requests the engine's time, and does not wait for the answer.
+func (j *Engine) readClock() {
+	if !j.clock.asking.CompareAndSwap(false, true) {
+		return
+	}
+	if !j.start(func() {
+		defer j.clock.asking.Store(false)
+		ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
+		defer cancel()
+		if r, err := askClock(ctx, j.nc); err == nil {
+			j.clock.adopt(r)
+			return
+		}
+		// Keep the old reading: otherwise every use of the clock would send a request.
+		if r := j.clock.last.Load(); r != nil {
+			again := *r
+			again.engine, again.local = r.engine.Add(time.Since(r.local)), time.Now()
+			again.within = min(again.within, clockWithin/2-1)
+			j.clock.last.CompareAndSwap(r, &again)
+		}
+	}) {
+		j.clock.asking.Store(false)
+	}
+}
+
+// askClock requests the time from the server that leads the ledger, because it stamps the entries.
+func askClock(ctx context.Context, nc *nats.Conn) (reading, error) {
+	asked := time.Now()
+	reply, err := nc.RequestWithContext(ctx, apiPrefix+"STREAM.INFO."+LedgerStream, nil)
+	if err != nil {
+		return reading{}, err
+	}
+	var info struct {
+		At time.Time `json:"ts"`
+	}
+	if err := json.Unmarshal(reply.Data, &info); err != nil || info.At.IsZero() {
+		return reading{}, fmt.Errorf("the answer of the server has no time: %w", err)
+	}
+	return readingOf(asked, info.At), nil
+}

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// followBatch is how many messages a follower asks for at once: enough to
-	// hide the way to the engine, few enough for a share each.
+	// followBatch is how many messages a follower requests at once: enough to hide the latency of the
+	// engine, few enough to leave others a share.
 	followBatch = 128
-	// followAckPendingMax is how many may be in the hands of all followers.
-	// A supervisor keeps few; what no supervisor can deal with must never stall the rest.
+	// followAckPendingMax bounds the unacknowledged messages of all followers. A supervisor keeps few;
+	// messages that no supervisor can process must not block the others.
 	followAckPendingMax = 50_000
 )
 
@@ -32,22 +32,22 @@ var (
 	dueFollower = jetstream.ConsumerConfig{Durable: SupervisorConsumer, FilterSubject: duePrefix + ">"}
 )
 
-// followConfig is how a shared consumer is made.
+// followConfig returns the configuration of a shared consumer.
 func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream.ConsumerConfig {
 	cfg.AckPolicy, cfg.AckWait, cfg.MaxDeliver, cfg.MaxAckPending = jetstream.AckExplicitPolicy, ackWait, -1, followAckPendingMax
 	return cfg
 }
 
-// attentionHeader is what an announced append calls for. A wake-up has none.
+// attentionHeader is the attention of an announced append. A wake-up has none.
 const attentionHeader = "Handoff-Attention"
 
-// Follow implements broker.Engine. It tries again until ctx ends or the engine is closed.
+// Follow implements broker.Engine. It retries until ctx ends or the engine is closed.
 func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
 	err := j.follow(ctx, LedgerStream, ledgerFollower, func(m *nats.Msg, done func()) {
 		seq, at, delivered := parseAckSubject(m.Reply)
 		ticket, ok := parseLedgerSubject(m.Subject)
 		if !delivered || !ok {
-			done() // no entry of ours, and it never will be
+			done() // never an entry of ours
 			return
 		}
 		fn(broker.Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}, done)
@@ -55,7 +55,7 @@ func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) erro
 	return fmt.Errorf("follow the ledger: %w", err)
 }
 
-// Due implements broker.Engine. It tries again until ctx ends or the engine is closed.
+// Due implements broker.Engine. It retries until ctx ends or the engine is closed.
 func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
 	err := j.follow(ctx, TimerStream, dueFollower, func(m *nats.Msg, done func()) {
 		ticket, seq, ok := parseDueSubject(m.Subject)
@@ -63,13 +63,13 @@ func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error 
 			done()
 			return
 		}
-		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // an announcement has none
+		at, _ := time.Parse(time.RFC3339Nano, string(m.Data)) // an announcement has no body
 		fn(broker.WakeUp{Ticket: ticket, Seq: seq, At: at, Attention: lifecycle.Attention(m.Header.Get(attentionHeader))}, done)
 	})
 	return fmt.Errorf("wait for due wake-ups: %w", err)
 }
 
-// Arm implements broker.Engine. A time-out is tried again for 12 s.
+// Arm implements broker.Engine. It retries a timeout for 12 s.
 func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
 	if err := protocol.CheckID("ticket", ticket); err != nil {
 		return err
@@ -82,8 +82,9 @@ func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	return nil
 }
 
-// wakeUpMessage is the schedule of a wake-up, written by hand: the library's would
-// be cut to whole seconds. What fires has lost it, and tells the instant by its body.
+// wakeUpMessage returns the schedule of a wake-up, formatted here because the library's would be
+// truncated to whole seconds. The fired message no longer has the schedule, so its body repeats the
+// instant.
 func wakeUpMessage(ticket string, seq uint64, at time.Time) *message {
 	when := at.UTC().Format(time.RFC3339Nano)
 	msg := newMessage(timerSubject(ticket, seq), []byte(when))
@@ -92,7 +93,7 @@ func wakeUpMessage(ticket string, seq uint64, at time.Time) *message {
 	return msg
 }
 
-// announcement is the message that announces an append: a wake-up that is due already.
+// announcement returns the message that announces an append: a wake-up that is due already.
 func announcement(w *broker.WakeUp) *message {
 	msg := newMessage(dueSubject(w.Ticket, w.Seq), nil)
 	msg.set(attentionHeader, string(w.Attention))
@@ -107,21 +108,21 @@ type follower struct {
 	inbox  string // ends with a dot
 	msgs   chan *nats.Msg
 
-	id      uint64 // of the request under way; 0: none
+	id      uint64 // of the current request; 0: none
 	left    int
 	expires time.Time
 	epoch   uint64
 
 	came int // messages for the last request
 
-	delivered uint64 // by the consumer, to anybody, as far as is known here
-	overdue   uint64 // what it had not delivered when the last request ended with nothing
+	delivered uint64 // by the consumer, to any follower, as far as known
+	overdue   uint64 // the last undelivered message when the last request ended empty
 }
 
-// follow gives fn this process's share of a shared consumer.
+// follow passes fn this process's share of a shared consumer.
 func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
 	cfg = followConfig(cfg, min(j.cfg.AckWait, broker.FollowWait))
-	// One request is under way at a time, so that this never overflows.
+	// One request is active at a time, so this never overflows.
 	f := &follower{j: j, stream: stream, cfg: cfg, inbox: j.nc.NewInbox() + ".", msgs: make(chan *nats.Msg, 4*followBatch)}
 	sub, err := j.nc.ChanSubscribe(f.inbox+"*", f.msgs)
 	switch {
@@ -168,8 +169,8 @@ func (f *follower) pause(ctx context.Context, link <-chan struct{}, d time.Durat
 	}
 }
 
-// request makes the consumer unless that is known to be there, and asks it for
-// the next messages unless that is under way.
+// request creates the consumer unless it is known to exist, and requests the next messages unless a
+// request is active.
 func (f *follower) request(ctx context.Context, ensured *bool) error {
 	if !f.j.nc.IsConnected() {
 		return errDisconnected
@@ -186,19 +187,19 @@ func (f *follower) request(ctx context.Context, ensured *bool) error {
 	return f.send()
 }
 
-// ensure makes the consumer if it is not there. One that is there is left as it is:
-// the others share it.
+// ensure creates the consumer if it does not exist. An existing one is not changed: others share
+// it.
 func (f *follower) ensure(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
-			f.j.notifyReconnected() // it begins with what is new: no supervisor was told of what came before
+			f.j.notifyReconnected() // it starts with new entries: no supervisor has seen those before
 		}
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
-		if err := f.j.makeOutboxStreams(ctx); err != nil {
+		if err := f.j.recreate(ctx); err != nil {
 			return err
 		}
 		_, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg)
@@ -209,7 +210,7 @@ func (f *follower) ensure(ctx context.Context) error {
 	return err
 }
 
-// send asks for messages. The request stands until it is used up.
+// send requests messages. The request is active until it is used up.
 func (f *follower) send() error {
 	f.id++
 	f.left, f.came, f.epoch = followBatch, 0, f.j.connectionCount.Load()
@@ -223,7 +224,7 @@ func (f *follower) send() error {
 	return nil
 }
 
-// receive calls fn with each message until the request is over (nil) or lost.
+// receive calls fn with each message until the request ends (nil) or is lost.
 func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*nats.Msg, func())) error {
 	lost := time.NewTimer(time.Until(f.expires))
 	defer lost.Stop()
@@ -236,12 +237,12 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 			if m.Reply != "" {
 				f.left--
 				f.came++
-				reply := m.Reply // all that done may keep: it is held for a while, and bodies are large
+				reply := m.Reply // the only part that done keeps: it may be held for a while, and bodies are large
 				fn(m, func() { _ = f.j.nc.Publish(reply, ackRemove) })
 				continue
 			}
 			if m.Subject != f.inbox+strconv.FormatUint(f.id, 10) {
-				continue // the last word on an older request
+				continue // the status of an older request
 			}
 			f.left = 0
 			f.expires = time.Time{}
@@ -254,16 +255,16 @@ func (f *follower) receive(ctx context.Context, link <-chan struct{}, fn func(*n
 			f.expires = time.Time{}
 			return errDisconnected
 		case <-lost.C:
-			return fmt.Errorf("%w: no word on a request", broker.ErrUnreachable)
+			return fmt.Errorf("%w: no status of a request", broker.ErrUnreachable)
 		}
 	}
 	f.expires = time.Time{}
 	return nil
 }
 
-// releaseRest releases the messages that fn did not receive, and what still comes for
-// the last request, until that is over: else others would wait an ack wait for
-// it. Close cuts it short; the engine then finds no client to deliver to.
+// releaseRest releases the messages that fn did not receive, and those that still arrive for the
+// last request, until it ends: otherwise they are redelivered only after an ack wait. Close cuts it
+// short; the engine then finds no client to deliver to.
 func (f *follower) releaseRest(sub *nats.Subscription) {
 	finish := func() {
 		defer func() { _ = sub.Unsubscribe() }()
@@ -300,4 +301,60 @@ func (f *follower) release(m *nats.Msg) {
 	} else if m.Subject == f.inbox+strconv.FormatUint(f.id, 10) {
 		f.left = 0
 	}
+}
+
+// A server may live, and lead a consumer, while its copy of the stream is stalled. Clients get no
+// error: requests end empty, as they do if there is no message. So a follower that gets nothing
+// asks the stream's leader.
+
+// recoverStuck is called when a request has ended empty. If the consumer still withholds a message
+// that existed when the previous request ended, it makes another server lead the consumer. It takes
+// at most two tries; an unanswered request is repeated after the next empty one.
+func (f *follower) recoverStuck(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*tryTimeout)
+	defer cancel()
+	overdue := f.overdue
+	f.overdue = 0
+	last, err := f.lastMatching(ctx)
+	if err != nil || last <= f.delivered {
+		return // unanswered, or no message
+	}
+	consumer, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
+	if err != nil {
+		return
+	}
+	info := consumer.CachedInfo()
+	f.delivered = info.Delivered.Stream
+	switch {
+	case last <= f.delivered: // delivered to others
+	case info.NumAckPending >= info.Config.MaxAckPending: // the others have too many
+	case overdue <= f.delivered: // it may still be delivered
+		f.overdue = last
+	default:
+		err := f.stepDown(ctx)
+		f.j.cfg.Log.Warn("a consumer withholds messages; another server is asked to lead it",
+			"stream", f.stream, "consumer", f.cfg.Durable, "delivered", f.delivered, "last", last, "err", err)
+	}
+}
+
+// lastMatching returns the sequence of the last message for the consumer.
+func (f *follower) lastMatching(ctx context.Context) (uint64, error) {
+	if f.stream == LedgerStream { // all messages match; a search by subject would scan them
+		ledger, err := f.j.LedgerInfo(ctx)
+		return ledger.Last, err
+	}
+	found, err := f.j.getMessage(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})
+	return found.Seq, err
+}
+
+// stepDown makes the server that leads the consumer pass the lead to another.
+func (f *follower) stepDown(ctx context.Context) error {
+	var answer struct {
+		Error *apiError `json:"error"`
+	}
+	err := f.j.requestJSON(ctx, apiPrefix+"CONSUMER.LEADER.STEPDOWN."+f.stream+"."+f.cfg.Durable, nil, &answer)
+	if err == nil && answer.Error != nil {
+		err = answer.Error
+	}
+	return err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// recordHeader carries the id of the record, so that a client that must know whose
-// append it was need not parse it.
+// recordHeader carries the id of the record, so that a client can identify an append without
+// parsing it.
 const recordHeader = "Handoff-Record"
 
 // Append implements broker.Engine.
@@ -41,7 +41,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if err != nil {
 		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 	}
-	if after > 0 { // a ticket that is new is not waited for
+	if after > 0 { // a new ticket has no waiters
 		j.hints.add(ticket, seq)
 	}
 	j.announcer.Appended(ctx, ticket, seq, attention)
@@ -51,7 +51,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 // Settled implements broker.Engine.
 func (j *Engine) Settled(ticket string, seq uint64) { j.announcer.Settled(ticket, seq) }
 
-// appendSingly appends one message by itself, again while that fails in passing.
+// appendSingly appends one message, and retries temporary failures.
 func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error)) (seq uint64, err error) {
 	defer admitted.release()
 	err = j.retryBounded(ctx, func() (err error) {
@@ -65,14 +65,14 @@ func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admi
 	return seq, err
 }
 
-// judgeConflict tells whose the successor of sequence after is. An append that
-// timed out may have been stored, and others may have followed it: the head
-// would tell nothing.
+// judgeConflict returns the successor of sequence after if it has the record id, otherwise
+// ErrConflict. An append that timed out may have been stored, and others may have followed it, so
+// the head does not decide this.
 func (j *Engine) judgeConflict(ctx context.Context, ticket string, after uint64, id string) (uint64, error) {
 	next, err := j.getMessage(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
-		return 0, broker.ErrConflict // the expected sequence is one that never was
+		return 0, broker.ErrConflict // the expected sequence never existed
 	case err != nil:
 		return 0, err
 	case next.header(recordHeader) == id:
@@ -96,8 +96,7 @@ func (j *Engine) Last(ctx context.Context, ticket string, min uint64) (broker.En
 	}
 	err := read()
 	if err != nil && min > 0 && errors.Is(err, broker.ErrNotFound) {
-		// A leader that has just been elected may still be applying what was
-		// acknowledged before it.
+		// A newly elected leader may still be applying entries that were acknowledged before its election.
 		err = backoff.Retry(read, newBackOff(ctx))
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -126,12 +125,12 @@ func entryOf(ticket string, msg stored) broker.Entry {
 	return broker.Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}
 }
 
-// Heads implements broker.Engine. It tries again, after the last entry that fn received,
-// when the engine lets it down.
+// Heads implements broker.Engine. After a failure of the engine it resumes after the last entry
+// that fn received.
 func (j *Engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	end := func(ctx context.Context) (uint64, error) {
-		// Read after the consumer was made: every head that it begins with
-		// has a sequence up to this one, and the message there is one of them.
+		// Read after the consumer was created: every head that it starts with has a sequence up to this
+		// one, and the message there is one of them.
 		return j.ledgerEnd(ctx)
 	}
 	start := func(uint64) jetstream.ConsumerConfig {
@@ -143,8 +142,8 @@ func (j *Engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	return nil
 }
 
-// Entries implements broker.Engine. It tries again, after the last entry it passed
-// on, when the engine lets it down.
+// Entries implements broker.Engine. After a failure of the engine it resumes after the last entry
+// that fn received.
 func (j *Engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
 	last, err := j.ledgerEnd(ctx)
 	if err != nil {
@@ -163,8 +162,7 @@ func (j *Engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry)
 	return nil
 }
 
-// ledgerEnd is the sequence of the ledger's last message, by its leader; 0 of
-// an empty one.
+// ledgerEnd reads from the leader the sequence of the ledger's last message; 0 if it is empty.
 func (j *Engine) ledgerEnd(ctx context.Context) (last uint64, err error) {
 	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		stream, err := j.js.Stream(ctx, LedgerStream)
@@ -180,24 +178,20 @@ func (j *Engine) ledgerEnd(ctx context.Context) (last uint64, err error) {
 }
 
 const (
-	// replayBatch bounds what a replay has in memory: 256 entries of at most
-	// 300 KB or so. A bound in bytes would be the better one, but on a consumer
-	// of last messages the engine loses those that no longer fit a request
-	// (nats-server 2.15.2; TestHeadsOfAllSizes).
+	// replayBatch bounds the memory of a replay: 256 entries of at most 300 KB or so. A bound in bytes
+	// would be better, but on a consumer of last messages the engine loses those that do not fit a
+	// request (nats-server 2.15.2; TestHeadsOfAllSizes).
 	replayBatch = 256
-	// replayIdle is how long a replay waits for the next entry before it
-	// begins again behind the last one.
+	// replayIdle is how long a replay waits for the next entry before it restarts after the last one.
 	replayIdle = 5 * time.Second
-	// replayPatience is how long the engine may take to begin. To find the heads of
-	// a ledger that it has not read since its start it reads all of it: ten
-	// seconds a million handoffs and more.
+	// replayPatience bounds the start of a replay. To find the heads of a ledger that the engine has
+	// not read since its start it reads all of it: ten or more seconds per million handoffs.
 	replayPatience = 2 * time.Minute
-	// replayTries is how often in a row it does so without one more entry.
+	// replayTries is the number of consecutive restarts without a new entry.
 	replayTries = 3
 )
 
-// replay reads the ledger through consumers of its own, from behind sequence
-// after up to an end.
+// replay reads the ledger through its own consumers, from after sequence after up to an end.
 func (j *Engine) replay(ctx context.Context, after uint64, start func(after uint64) jetstream.ConsumerConfig,
 	end func(context.Context) (uint64, error), fn func(broker.Entry) error) error {
 	for failures := 0; ; failures++ {
@@ -216,12 +210,12 @@ func (j *Engine) replay(ctx context.Context, after uint64, start func(after uint
 		case after > before:
 			failures = 0
 		case failures == replayTries || errors.Is(err, broker.ErrUnreachable):
-			return fmt.Errorf("%w: stopped behind sequence %d: %w", broker.ErrUnreachable, after, err)
+			return fmt.Errorf("%w: stopped after sequence %d: %w", broker.ErrUnreachable, after, err)
 		}
 	}
 }
 
-// callerError is an error of the function that entries are given to.
+// callerError is an error of the caller's function.
 type callerError struct{ err error }
 
 func (e *callerError) Error() string { return e.err.Error() }
@@ -232,8 +226,8 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 	cfg.InactiveThreshold = 30 * time.Second
 	var consumer jetstream.Consumer
 	err := j.retryWithTimeout(ctx, func(context.Context) error {
-		// An engine that is there may take its time, and a second try would make
-		// it begin a second time: only a broken connection cuts it short.
+		// The engine may be slow, and a second try would make it start over: only a broken connection ends
+		// the wait.
 		linked, unlink, err := j.whileConnected(ctx)
 		if err != nil {
 			return err
@@ -269,13 +263,19 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 		if err != nil {
 			return err
 		}
-		if meta.Sequence.Consumer != delivered { // one was lost on the way to us
-			return fmt.Errorf("delivery %d came where %d was due", meta.Sequence.Consumer, delivered)
+		if meta.Sequence.Consumer != delivered { // a message was lost
+			return fmt.Errorf("received delivery %d instead of %d", meta.Sequence.Consumer, delivered)
 		}
 		seq := meta.Sequence.Stream
 		if cfg.DeliverPolicy == jetstream.DeliverByStartSequencePolicy && seq != *after+1 && delivered > 1 {
-			// The ledger denies deletion: only its beginning may be gone.
-			return fmt.Errorf("entry %d came where %d was due", seq, *after+1)
+			// The ledger denies deletion: only its start may be missing.
+			ledger, err := j.LedgerInfo(ctx)
+			if err != nil {
+				return err
+			}
+			if !ledger.Lost(*after+1, seq-1) {
+				return fmt.Errorf("received entry %d instead of %d", seq, *after+1)
+			}
 		}
 		ticket, ok := parseLedgerSubject(msg.Subject())
 		if ok && seq > *after {
@@ -299,8 +299,7 @@ func (j *Engine) nextMessage(ctx context.Context, messages jetstream.MessagesCon
 	return messages.Next(jetstream.NextContext(idle))
 }
 
-// deleteConsumer deletes a consumer that is of no more use; the engine would do it by
-// itself a little later.
+// deleteConsumer deletes an unused consumer, which the engine would do a little later.
 func (j *Engine) deleteConsumer(stream, consumer string) {
 	if j.isClosed() || !j.nc.IsConnected() {
 		return

@@ -8,10 +8,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// message is a message with headers of one value each. It is used again: release ends its use.
+// message is a message with headers of one value each. Messages are reused; release ends the use.
 type message struct {
 	nats.Msg
-	values [8]string // what Header has slices of
+	values [8]string // Header has slices of it
 	n      int
 }
 
@@ -24,7 +24,7 @@ func newMessage(subject string, data []byte) *message {
 	return m
 }
 
-// set sets a header that is not set yet. At most 8 are.
+// set sets a header that is not set yet, at most 8 per message.
 func (m *message) set(key, value string) {
 	m.values[m.n] = value
 	m.Header[key] = m.values[m.n : m.n+1 : m.n+1]
@@ -42,7 +42,7 @@ func (m *message) setTrace(t protocol.TraceContext) {
 	}
 }
 
-// release lets the message be used again. No goroutine may still publish it.
+// release allows the message to be reused. No goroutine may still publish it.
 func (m *message) release() {
 	clear(m.Header)
 	*m = message{Msg: nats.Msg{Header: m.Header}}

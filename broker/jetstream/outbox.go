@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// entriesUnderWay is how many entries one PublishOutbox has sent without an answer, and
-	// entryBytesUnderWay how many bytes of them: a stream of the engine keeps up to
-	// 10,000 messages and 128 MB that it has not come to, and refuses what is beyond.
+	// entriesUnderWay is how many entries of one PublishOutbox are in flight, and entryBytesUnderWay
+	// their size: a stream of the engine queues up to 10,000 messages and 128 MB, and refuses more.
 	entriesUnderWay    = 256
 	entryBytesUnderWay = 1 << 20
 )
 
-// errUnanswered marks an entry of which the engine has said nothing.
+// errUnanswered marks an entry without an answer of the engine.
 var errUnanswered = fmt.Errorf("%w: no answer", broker.ErrUnreachable)
 
-// PublishOutbox implements broker.Engine. What is refused, or not answered within 2 s, is tried
-// again like any offer or wake-up, one by one; when the engine does not answer at
-// all the rest is not tried.
+// PublishOutbox implements broker.Engine. An entry that is refused, or not answered within 2 s, is
+// retried like any offer or wake-up, one by one; if the engine does not answer at all, the rest is
+// not tried.
 func (j *Engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {
 	errs := make([]error, len(entries))
 	for i := range errs {
@@ -79,8 +78,8 @@ func entryMessage(h *broker.OutboxEntry) *message {
 	return offerMessage(h.Offer, h.Body, h.Trace)
 }
 
-// publishEntries publishes entries and notes in errs what is answered. It returns when everything
-// is, or when no answer is to be expected any more.
+// publishEntries publishes entries and records the answers in errs. It returns when all are
+// answered, or no more answers can be expected.
 func (j *Engine) publishEntries(ctx context.Context, entries []broker.OutboxEntry, errs []error) {
 	type sentEntry struct {
 		at   int
@@ -123,7 +122,7 @@ func (j *Engine) publishEntries(ctx context.Context, entries []broker.OutboxEntr
 	}
 }
 
-// entryError is what the engine says of an entry; nil: it stands.
+// entryError returns the engine's error for an entry; nil if it is stored.
 func entryError(m *nats.Msg) error {
 	if _, ok := ackedSeq(m.Data); ok {
 		return nil
@@ -134,7 +133,7 @@ func entryError(m *nats.Msg) error {
 	if err := json.Unmarshal(m.Data, &ack); err != nil {
 		return err
 	}
-	if ack.Error != nil && ack.Error.ErrorCode != codeConflict { // which says that the offer stands
+	if ack.Error != nil && ack.Error.ErrorCode != codeConflict { // a conflict means that the offer is already stored
 		return ack.Error
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,46 +17,42 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// puller takes offers from one agent's queue for one caller at a time. It has
-// one inbox and at most one request at each lane's consumer, of two kinds: a
-// sweep takes what is there, a standing request waits for what comes. The lanes
-// are swept in the order that LaneOrder gives, but for those with a standing
-// request: had they an offer, it would be here.
+// puller takes offers from one agent's queue for one caller at a time. It has one inbox and at most
+// one request at each lane's consumer, of two kinds: a sweep collects ready offers, a standing
+// request waits for new ones. The lanes are swept in the order of LaneOrder, except those with a
+// standing request: their offers would have arrived already.
 //
-// Standing requests outlive the pull that made them, and serve the next one. An
-// offer that arrives between two pulls is kept for a moment, as long as the last
-// pull would have had room for it, and is released at once otherwise. So
-// is one that arrives when a more urgent lane is being swept: its lane has no
-// request any more then, so that it is swept when it is its turn. That is how a
-// process which never waits, because one lane always has something, learns of
-// the others without asking them each time: when the turn of a less urgent lane
-// finds a lane empty, a request is left standing there.
+// Standing requests outlive the pull that sent them, and serve the next one. An offer that arrives
+// between two pulls is kept for a moment, if the last pull would have had room for it, and is
+// released at once otherwise. An offer that arrives during the sweep of a more urgent lane is also
+// released: its lane then has no request, so it is swept in its turn. Standing requests also inform
+// a puller that never waits, because one lane always has offers, about the other lanes: when the
+// turn of a less urgent lane finds it empty, a request is left there.
 //
-// An offer also tells how many its lane has left. Where that was none, and all
-// other lanes are known to be empty, a request is left standing at that lane
-// without a sweep before it: a guess. What comes from a lane whose turn is after
-// that one's is held until the engine was asked whether the guess is right.
+// An offer also contains the number of offers left in its lane. If that is 0, and all other lanes
+// are known to be empty, a request is left at that lane without a sweep: a guess. Offers of lanes
+// later in the order are held until the engine has confirmed the guess.
 type puller struct {
 	j        *Engine
 	agent    string
 	inbox    string   // ends with a dot
-	subjects []string // to ask, by lane
+	subjects []string // of the requests, by lane
 	sub      *nats.Subscription
 	idle     *time.Timer
-	over     *time.Timer   // the pull's
-	lost     *time.Timer   // the first request's that counts as lost
-	wake     chan struct{} // something came
+	over     *time.Timer   // timer of the pull
+	lost     *time.Timer   // timer of the first request that would count as lost
+	wake     chan struct{} // an offer or a status arrived
 	taken    *atomic.Int64 // offers of this agent, by all pullers of this process
-	plan     lanePlan      // of the sweep under way
+	plan     lanePlan      // of the current sweep
 
 	mu     sync.Mutex
-	want   int     // of the pull under way
-	takes  [4]bool // the lanes whose offers it takes now
+	want   int     // of the current pull
+	takes  [4]bool // the lanes whose offers it accepts now
 	got    []broker.Delivery
-	guess  int               // the lane that is taken for empty; -1: none
-	probe  uint64            // the request that finds out
-	held   []broker.Delivery // until it has
-	room   int               // between two pulls: how many may be kept
+	guess  int               // the lane guessed to be empty; -1: none
+	probe  uint64            // the request that verifies the guess
+	held   []broker.Delivery // until the guess is verified
+	room   int               // between two pulls: how many offers may be kept
 	kept   []broker.Delivery
 	keep   *time.Timer // releases them
 	lanes  []laneRequest
@@ -75,7 +73,7 @@ func newPuller(j *Engine, agent string) (*puller, error) {
 	if p.sub, err = j.nc.Subscribe(p.inbox+"*", p.receive); err != nil {
 		return nil, fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
 	}
-	// Requests bound what can come; the library must not drop any of it.
+	// Requests bound the messages that can arrive; the library must not drop any.
 	if err := p.sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
@@ -93,10 +91,9 @@ func (p *puller) close() {
 	_ = p.sub.Unsubscribe()
 }
 
-// pull implements Pull on a puller that the caller has for itself. The places
-// of a whole batch in the order of the turns are taken at its beginning, so that
-// no other puller takes the same, and those left over are given up at its end:
-// offers that are there fill them all.
+// pull implements Pull on a puller that the caller owns. It reserves the turns of a whole batch at
+// its start, so that no other puller uses the same, and returns the unused ones at its end: if
+// enough offers are ready, it uses all.
 func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers []broker.Delivery, _ error) {
 	first := p.taken.Add(int64(most)) - int64(most)
 	defer func() { p.taken.Add(int64(len(offers) - most)) }()
@@ -113,8 +110,8 @@ func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers
 		case p.hasOffer():
 			return p.finishPull(true), nil
 		case ctx.Err() != nil:
-			for _, d := range p.finishPull(false) { // came at the last moment
-				_ = d.Release() // else it comes again after the ack wait
+			for _, d := range p.finishPull(false) { // arrived at the last moment
+				_ = d.Release() // otherwise it is redelivered only after the ack wait
 			}
 			return nil, ctx.Err()
 		case p.j.isClosed():
@@ -136,14 +133,14 @@ func (p *puller) pull(ctx context.Context, most int, wait time.Duration) (offers
 	}
 }
 
-// startPull begins a pull with what was kept for it, and tells whether that is any:
-// then it is over already.
+// startPull starts a pull with the offers kept for it. It returns true if there are any: then the
+// pull is complete.
 func (p *puller) startPull(first int64, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.want, p.got, p.kept = most, p.kept, nil
 	if len(p.got) == 0 {
-		p.canGuess(first) // from now on it takes what comes
+		p.canGuess(first) // from now on offers are accepted
 		return false
 	}
 	p.keep.Stop()
@@ -157,8 +154,8 @@ func (p *puller) startPull(first int64, most int) bool {
 	return true
 }
 
-// finishPull ends the pull and returns what came for it. What comes later is kept,
-// if it may be and there is room, or released.
+// finishPull ends the pull and returns its offers. Later ones are kept if keep is set and there is
+// room, otherwise released.
 func (p *puller) finishPull(keep bool) []broker.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,8 +169,8 @@ func (p *puller) finishPull(keep bool) []broker.Delivery {
 	return got
 }
 
-// recreateConsumers makes the queue's consumers again, which a single node forgets when
-// it restarts, and waits a little, or until the connection changes.
+// recreateConsumers recreates the queue's consumers, which a single node forgets when it restarts,
+// and waits a little, or until the connection changes.
 func (p *puller) recreateConsumers(ctx context.Context, pauses backoff.BackOff, left time.Duration) {
 	link := p.j.connectionChange()
 	if p.j.nc.IsConnected() {
@@ -181,7 +178,7 @@ func (p *puller) recreateConsumers(ctx context.Context, pauses backoff.BackOff, 
 		err := p.j.ensureLanes(ensure, p.agent)
 		cancel()
 		if err == nil && pauses.NextBackOff() <= 4*time.Millisecond {
-			return // the first time: go on at once
+			return // the first time: continue at once
 		}
 	}
 	pause := time.NewTimer(min(left, max(pauses.NextBackOff(), time.Millisecond)))
@@ -194,8 +191,8 @@ func (p *puller) recreateConsumers(ctx context.Context, pauses backoff.BackOff, 
 	}
 }
 
-// sweepAndWait sweeps the lanes and then, if there was nothing, lets a request stand
-// at each until an offer comes, one ends, or the pull does.
+// sweepAndWait sweeps the lanes. If they are empty, it leaves a request at each until an offer
+// arrives, a request ends, or the pull ends.
 func (p *puller) sweepAndWait(ctx context.Context, end time.Time, first int64) error {
 	if !p.j.nc.IsConnected() {
 		return errDisconnected
@@ -209,7 +206,7 @@ func (p *puller) sweepAndWait(ctx context.Context, end time.Time, first int64) e
 		if left <= 0 {
 			return nil
 		}
-		if long { // it is left for the next pull, which need not sweep then
+		if long { // the request is left for the next pull, which then need not sweep
 			left = standing
 		}
 		link := p.j.connectionChange()
@@ -235,4 +232,478 @@ func (p *puller) sweepAndWait(ctx context.Context, end time.Time, first int64) e
 		}
 	}
 	return nil
+}
+
+const (
+	// standing is how long a request waits at the engine for an offer. A frozen or dead worker
+	// withholds an offer delivered to such a request for an ack wait, so it must be short.
+	standing = 5 * time.Second
+	// standingGrace is how late the status of a request may be before the request counts as lost.
+	standingGrace = time.Second
+	// standingMost is the most offers that a standing request waits for, within the free room.
+	// Prefetched offers save a request. Unused ones are released once; a frozen worker holds them until
+	// the ack wait ends.
+	standingMost = 8
+)
+
+// laneRequest is the current request at one lane's consumer.
+type laneRequest struct {
+	id      uint64 // 0: none
+	left    int    // offers it may still bring
+	expires time.Time
+	epoch   uint64 // of the connection that it was sent over
+	status  string // why the last one ended
+	drained bool   // its last offer was the last of the lane
+}
+
+// ensureRequests ensures that every lane has a request, and verifies a guess if offers are held for
+// it. It returns when the first of the requests will count as lost.
+func (p *puller) ensureRequests(expires time.Duration) (time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var next time.Time
+	for i := range p.lanes {
+		lane := &p.lanes[i]
+		if !p.isAlive(lane) {
+			if err := statusError(lane.status); err != nil {
+				lane.status = ""
+				return next, err
+			}
+			if err := p.send(i, min(p.want, standingMost), false, min(expires, standing)); err != nil {
+				return next, err
+			}
+		}
+		if lost := lane.expires.Add(standingGrace); next.IsZero() || lost.Before(next) {
+			next = lost
+		}
+	}
+	if p.guess >= 0 && len(p.held) > 0 && p.probe == 0 {
+		p.serial++
+		p.probe = p.serial
+		p.lanes[p.guess].left++ // in case it brings an offer
+		return next, p.request(p.guess, p.probe, 1, 0)
+	}
+	return next, nil
+}
+
+// isAlive reports whether a request is active, and not lost.
+func (p *puller) isAlive(lane *laneRequest) bool {
+	return lane.id != 0 && lane.epoch == p.j.connectionCount.Load() && time.Now().Before(lane.expires.Add(standingGrace))
+}
+
+// send requests offers from one lane's consumer.
+func (p *puller) send(i, batch int, sweep bool, expires time.Duration) error {
+	p.serial++
+	lane := &p.lanes[i]
+	*lane = laneRequest{id: p.serial, left: batch, expires: time.Now().Add(expires), epoch: p.j.connectionCount.Load(), drained: lane.drained}
+	if sweep {
+		expires = 0
+	}
+	if err := p.request(i, lane.id, batch, expires); err != nil {
+		*lane = laneRequest{}
+		return err
+	}
+	return nil
+}
+
+// request sends one request; without an expiry it only collects ready offers.
+func (p *puller) request(i int, id uint64, batch int, expires time.Duration) error {
+	p.body = append(p.body[:0], `{"batch":`...)
+	p.body = strconv.AppendInt(p.body, int64(batch), 10)
+	if expires == 0 {
+		p.body = append(p.body, `,"no_wait":true}`...)
+	} else {
+		p.body = append(p.body, `,"expires":`...)
+		p.body = strconv.AppendInt(p.body, int64(expires), 10)
+		p.body = append(p.body, '}')
+	}
+	if err := p.j.nc.PublishRequest(p.subjects[i], p.inbox+strconv.FormatUint(id, 10), p.body); err != nil {
+		return fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
+	}
+	return nil
+}
+
+// statusError returns nil for the expected ends of a request: it is satisfied, the lane is empty
+// (404), or its time is over (408).
+func statusError(status string) error {
+	switch status {
+	case "", "404", "408":
+		return nil
+	case "503":
+		return fmt.Errorf("%w: the queue has no consumer", broker.ErrUnreachable)
+	}
+	return fmt.Errorf("%w: the queue's consumer answers %s", broker.ErrUnreachable, status)
+}
+
+// keptFor is how long an offer that arrived between two pulls is kept for the next one: much longer
+// than a worker needs between two pulls, even on a busy machine.
+const keptFor = 100 * time.Millisecond
+
+// receive is called by the library, from one goroutine.
+func (p *puller) receive(m *nats.Msg) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if m.Reply == "" {
+		p.requestEnded(m)
+		return
+	}
+	key, ok := parseWorkSubject(m.Subject)
+	if !ok { // a malformed message in our queue: Broker.Pull removes it
+		key.Agent, key.Lane = parseLane(m.Subject)
+	}
+	i := laneIndex(key.Lane)
+	if i < 0 || key.Agent != p.agent {
+		return // not in our queue, and not ours to acknowledge
+	}
+	lane := &p.lanes[i]
+	if lane.left--; lane.left <= 0 {
+		lane.id, lane.status = 0, ""
+	}
+	q := &delivery{key: key, body: m.Data, reply: m.Reply, j: p.j}
+	sent := readAckSubject(m.Reply)
+	lane.drained = sent.deliveries == 1 && sent.pending == 0 // after a redelivery, new offers may remain
+	switch {
+	case p.want == 0 && p.room > 0:
+		p.room--
+		p.kept = append(p.kept, q)
+		p.keep.Reset(keptFor)
+		return
+	case p.want > len(p.got) && p.takes[i]:
+		p.got = append(p.got, q)
+	case p.want > len(p.got)+len(p.held) && p.guess >= 0:
+		p.held = append(p.held, q)
+	default:
+		p.releaseDelivery(q)
+	}
+	p.wakePull()
+}
+
+// requestEnded records the status of a request, whose id is in the subject.
+func (p *puller) requestEnded(m *nats.Msg) {
+	id, err := strconv.ParseUint(strings.TrimPrefix(m.Subject, p.inbox), 10, 64)
+	if err != nil {
+		return
+	}
+	status := m.Header.Get("Status")
+	if id == p.probe && p.guess >= 0 {
+		lane := &p.lanes[p.guess]
+		if lane.left--; lane.left <= 0 || statusError(status) != nil {
+			lane.id, lane.status = 0, status
+		}
+		p.confirmGuess()
+		return
+	}
+	for i := range p.lanes {
+		if lane := &p.lanes[i]; lane.id == id {
+			lane.id, lane.status = 0, status
+			if i == p.guess {
+				p.confirmGuess()
+			}
+			p.wakePull()
+		}
+	}
+}
+
+// confirmGuess ends a guess that the engine has confirmed: all lanes were empty when the held
+// offers arrived.
+func (p *puller) confirmGuess() {
+	p.guess, p.probe, p.takes = -1, 0, allLanes
+	p.got = append(p.got, p.held...)
+	p.held = nil
+	p.wakePull()
+}
+
+var allLanes = [4]bool{true, true, true, true}
+
+func (p *puller) releaseDelivery(d broker.Delivery) {
+	if err := d.Release(); err != nil {
+		p.j.cfg.Log.Debug("offer not released; it is redelivered after the ack wait", "err", err)
+	}
+}
+
+// releaseKept releases the kept offers that no pull took.
+func (p *puller) releaseKept() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.kept {
+		p.releaseDelivery(d)
+	}
+	p.kept, p.room = nil, 0
+}
+
+func (p *puller) wakePull() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hasOffer reports whether the pull has an offer.
+func (p *puller) hasOffer() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.got) > 0
+}
+
+// sweep collects ready offers for a pull; first is the number of offers taken before it. It sends
+// no request if it can guess that all lanes are empty. A long pull is usually followed by another
+// one.
+func (p *puller) sweep(ctx context.Context, first int64, long bool) error {
+	p.mu.Lock()
+	unasked := p.canGuess(first)
+	p.mu.Unlock()
+	if unasked {
+		return nil
+	}
+	for seen := p.countReceived(0); ; {
+		i, n := p.plan.next()
+		if n == 0 {
+			p.narrowTo(len(p.lanes) - 1)
+			return nil
+		}
+		short, err := p.sweepLane(ctx, i, n)
+		if err != nil {
+			return err
+		}
+		seen = p.countReceived(seen) // while the lane still counts for its offers
+		p.plan.empty[i] = short
+		if short && (long || p.plan.moreUrgent(i)) {
+			// The pull continues with another lane, and may never wait.
+			if err := p.leaveRequest(i); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// canGuess plans a sweep, and reports whether it can be skipped: all lanes but one have a request,
+// and the last offer of that one was the last of its lane. Lanes before it in the order may be
+// accepted meanwhile. The caller holds p.mu.
+func (p *puller) canGuess(first int64) bool {
+	p.endGuess()
+	p.plan.reset(first, p.want)
+	unknown, at := 0, 0
+	for i := range p.lanes {
+		p.plan.empty[i] = p.isAlive(&p.lanes[i])
+		if !p.plan.empty[i] {
+			unknown, at = unknown+1, i
+		}
+	}
+	if unknown == 0 {
+		p.takes = allLanes
+		return true
+	}
+	if unknown > 1 || !p.lanes[at].drained || p.lanes[at].status != "" {
+		p.takes = [4]bool{true} // always accept the critical lane
+		return false
+	}
+	p.guess, p.takes = at, [4]bool{}
+	for _, lane := range broker.LaneOrder(first) {
+		i := laneIndex(lane)
+		p.takes[i] = true
+		if i == at {
+			break
+		}
+	}
+	return true
+}
+
+// endGuess gives up an unconfirmed guess.
+func (p *puller) endGuess() {
+	for _, d := range p.held {
+		p.releaseDelivery(d)
+	}
+	p.guess, p.probe, p.held = -1, 0, nil
+}
+
+// countReceived records the received offers in the plan, except the first seen ones.
+func (p *puller) countReceived(seen int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.got[seen:] {
+		p.plan.received(laneIndex(d.Key().Lane))
+	}
+	return len(p.got)
+}
+
+// narrowTo releases offers of less urgent lanes than this one from now on.
+func (p *puller) narrowTo(least int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.takes {
+		p.takes[i] = i <= least
+	}
+}
+
+// leaveRequest leaves a request at an empty lane.
+func (p *puller) leaveRequest(i int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.send(i, 1, false, standing)
+}
+
+// sweepLane collects up to n ready offers of one lane. short reports whether the lane had fewer.
+func (p *puller) sweepLane(ctx context.Context, i, n int) (short bool, err error) {
+	p.narrowTo(i)
+	p.mu.Lock()
+	lane := &p.lanes[i]
+	err = p.send(i, n, true, tryTimeout)
+	id := lane.id
+	p.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	link := p.j.connectionChange()
+	lost := time.NewTimer(tryTimeout)
+	defer lost.Stop()
+	for {
+		p.mu.Lock()
+		over, short, status := lane.id != id, lane.left > 0, lane.status
+		p.mu.Unlock()
+		if over {
+			return short, statusError(status)
+		}
+		select {
+		case <-p.wake:
+		case <-lost.C:
+			return false, fmt.Errorf("%w: no answer from lane %s in %v", broker.ErrUnreachable, protocol.Priorities[i], tryTimeout)
+		case <-link:
+			return false, errDisconnected
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-p.j.closing.Done():
+			return false, broker.ErrClosed
+		}
+	}
+}
+
+// delivery implements broker.Delivery.
+type delivery struct {
+	key   broker.OfferKey
+	body  []byte
+	reply string // the subject for its acknowledgement
+	j     *Engine
+}
+
+var (
+	ackRemove  = []byte("+ACK")
+	ackRelease = []byte("-NAK")
+	ackExtend  = []byte("+WPI")
+)
+
+func (q *delivery) Key() broker.OfferKey { return q.key }
+func (q *delivery) Body() []byte         { return q.body }
+func (q *delivery) Release() error       { return q.acknowledge("release", ackRelease) }
+func (q *delivery) Extend() error        { return q.acknowledge("extend", ackExtend) }
+
+func (q *delivery) acknowledge(what string, word []byte) error {
+	if err := q.j.nc.Publish(q.reply, word); err != nil {
+		return fmt.Errorf("%s offer %s: %w: %w", what, q.key.Ticket, broker.ErrUnreachable, err)
+	}
+	return nil
+}
+
+// ackInfo is the information about a delivery in the subject for its acknowledgement.
+type ackInfo struct {
+	deliveries uint64 // of this offer, including this one; 0: unknown format
+	sequence   uint64 // in the work stream
+	pending    uint64 // offers of the lane that were never delivered
+}
+
+// readAckSubject reads the subject for an acknowledgement. It has two forms:
+//
+//	$JS.ACK.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING
+//	$JS.ACK.DOMAIN.ACCOUNT.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING[.TOKEN]
+func readAckSubject(subject string) ackInfo {
+	skip, understood := 4, true
+	switch tokens := strings.Count(subject, ".") + 1; {
+	case tokens >= 11:
+		skip = 6
+	case tokens != 9:
+		return ackInfo{}
+	}
+	number := func() uint64 {
+		token, rest, _ := strings.Cut(subject, ".")
+		subject = rest
+		n, err := strconv.ParseUint(token, 10, 64)
+		understood = understood && err == nil
+		return n
+	}
+	for range skip {
+		_, subject, _ = strings.Cut(subject, ".")
+	}
+	deliveries, sequence := number(), number()
+	number()
+	number()
+	pending := number()
+	if !understood {
+		return ackInfo{}
+	}
+	return ackInfo{deliveries: deliveries, sequence: sequence, pending: pending}
+}
+
+// lanePlan decides how many offers to request from which lanes, so that a batch contains the offers
+// that LaneOrder would take one by one, in as few requests as possible.
+type lanePlan struct {
+	open  []int64 // for each missing offer of the batch: the number of offers taken before it
+	empty [4]bool // lanes known to be empty
+}
+
+// reset plans the next n offers, after taken.
+func (p *lanePlan) reset(taken int64, n int) {
+	p.open, p.empty = p.open[:0], [4]bool{}
+	for i := range n {
+		p.open = append(p.open, taken+int64(i))
+	}
+}
+
+// laneAt returns the lane for one offer of the batch; -1 if all are empty.
+func (p *lanePlan) laneAt(taken int64) int {
+	for _, lane := range broker.LaneOrder(taken) {
+		if i := laneIndex(lane); !p.empty[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// next returns the lane to request from, and the number; n is 0 when nothing is left to request.
+func (p *lanePlan) next() (lane, n int) {
+	if len(p.open) == 0 {
+		return -1, 0
+	}
+	lane = p.laneAt(p.open[0])
+	if lane < 0 {
+		return -1, 0
+	}
+	for _, taken := range p.open {
+		if p.laneAt(taken) == lane {
+			n++
+		}
+	}
+	return lane, n
+}
+
+// received records a received offer. The worker may not have requested it.
+func (p *lanePlan) received(lane int) {
+	at := 0
+	for i, taken := range p.open {
+		if p.laneAt(taken) == lane {
+			at = i
+			break
+		}
+	}
+	if len(p.open) > 0 {
+		p.open = append(p.open[:at], p.open[at+1:]...)
+	}
+}
+
+// moreUrgent reports whether a lane more urgent than this one may have an offer.
+func (p *lanePlan) moreUrgent(lane int) bool {
+	for i := range lane {
+		if !p.empty[i] {
+			return true
+		}
+	}
+	return false
 }

@@ -1,12 +1,14 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,16 +20,15 @@ import (
 )
 
 const (
-	// workAckPendingMax is how many offers of one lane may be in hands at
-	// once. It is no limit for workers, who hold one each a slot: an agent
-	// with 100,000 busy slots in one lane would meet it.
+	// workAckPendingMax bounds the delivered offers of one lane. It does not limit workers, which hold
+	// one per slot: only an agent with 100,000 busy slots in one lane would reach it.
 	workAckPendingMax = 100_000
-	// workWaitingMax is how many pulls may wait on one lane at once.
+	// workWaitingMax bounds the pulls that wait on one lane.
 	workWaitingMax = 10_000
 )
 
-// EnsureQueue implements broker.Engine: one durable consumer a lane, in memory. A
-// single node forgets them when it restarts, while the offers stay.
+// EnsureQueue implements broker.Engine: one durable consumer per lane, in memory. A single node
+// forgets them when it restarts; the offers remain.
 func (j *Engine) EnsureQueue(ctx context.Context, agent string) error {
 	err := j.retryWithTimeout(ctx, func(ctx context.Context) error { return j.ensureLanes(ctx, agent) })
 	if err != nil {
@@ -36,8 +37,56 @@ func (j *Engine) EnsureQueue(ctx context.Context, agent string) error {
 	return nil
 }
 
-// ensureLanes makes the four consumers at once: on three replicas each takes
-// 50 ms and more. Where the engine has no room for all of them it makes none.
+// KeepOffers implements broker.Engine. The consumers of a queue have one ack wait, which serves the
+// worker with the longest lease.
+func (j *Engine) KeepOffers(ctx context.Context, agent string, wait time.Duration) error {
+	wait = min(max(wait, broker.AckWaitMin), j.cfg.AckWait)
+	j.mu.Lock()
+	j.ackWaits[agent] = wait
+	j.mu.Unlock()
+	err := j.retryWithTimeout(ctx, func(ctx context.Context) error {
+		errs := make([]error, len(protocol.Priorities))
+		var wg sync.WaitGroup
+		for i, lane := range protocol.Priorities {
+			wg.Go(func() { errs[i] = j.keepLane(ctx, laneConsumer(agent, lane), wait) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("queue of %s: %w", agent, err)
+	}
+	return nil
+}
+
+func (j *Engine) keepLane(ctx context.Context, name string, wait time.Duration) error {
+	consumer, err := j.js.Consumer(ctx, WorkStream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // the process that recreates it sets it
+	}
+	if err != nil {
+		return err
+	}
+	info := consumer.CachedInfo()
+	idle := info.NumWaiting == 0 && info.NumAckPending == 0
+	if wait == info.Config.AckWait || wait < info.Config.AckWait && !idle {
+		return nil
+	}
+	cfg := info.Config
+	cfg.AckWait = wait
+	_, err = j.js.UpdateConsumer(ctx, WorkStream, cfg)
+	return err
+}
+
+// ackWait returns the ack wait for a queue's consumers that this process creates.
+func (j *Engine) ackWait(agent string) time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return cmp.Or(j.ackWaits[agent], j.cfg.AckWait)
+}
+
+// ensureLanes creates the four consumers concurrently: on three replicas each takes 50 ms or more.
+// If the engine has no room for all of them, it creates none.
 func (j *Engine) ensureLanes(ctx context.Context, agent string) error {
 	errs, made := make([]error, len(protocol.Priorities)), make([]bool, len(protocol.Priorities))
 	var wg sync.WaitGroup
@@ -55,11 +104,11 @@ func (j *Engine) ensureLanes(ctx context.Context, agent string) error {
 		}
 	}
 	return fmt.Errorf("%w (%w)", protocol.Errorf(protocol.CodeTooLarge, "agent",
-		"%s is one more than the engine has room for: stream %s takes no more consumers, of which every queue has %d; delete those of agents that are gone (nats consumer rm %s AGENT-LANE)",
+		"the engine has no room for the queue of %s: stream %s accepts no more consumers, and every queue has %d; delete those of removed agents (nats consumer rm %s AGENT-LANE)",
 		agent, WorkStream, len(protocol.Priorities), WorkStream), err)
 }
 
-// laneConfig is how the consumer of a lane is made.
+// laneConfig returns the configuration of a lane's consumer.
 func laneConfig(agent string, lane protocol.Priority, ackWait time.Duration) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: laneConsumer(agent, lane), FilterSubject: laneFilter(agent, lane),
@@ -68,19 +117,19 @@ func laneConfig(agent string, lane protocol.Priority, ackWait time.Duration) jet
 	}
 }
 
-// ensureLane tells whether the consumer was not there before, by the engine's clock.
+// ensureLane creates a lane's consumer. made reports whether it is new, by the engine's clock.
 func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Priority) (made bool, err error) {
-	cfg := laneConfig(agent, lane, j.cfg.AckWait)
+	cfg := laneConfig(agent, lane, j.ackWait(agent))
 	consumer, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := j.makeOutboxStreams(ctx); err != nil {
+		if err := j.recreate(ctx); err != nil {
 			return false, err
 		}
 		consumer, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
 		j.warnConfigDrift(ctx, cfg)
-		return false, nil // an operator's, or an older version's: it stays as it is
+		return false, nil // changed by an operator, or from an older version: keep it
 	}
 	if err != nil {
 		return false, err
@@ -89,9 +138,8 @@ func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Pri
 	return info.TimeStamp.Sub(info.Created) < time.Second, nil
 }
 
-// warnConfigDrift logs in which settings a lane's consumer is not as we make it,
-// once for each consumer. A lane that serves no worker, or none any more, may be
-// such a one.
+// warnConfigDrift logs the settings in which a lane's consumer differs from ours, once per
+// consumer. Such a consumer may explain why a lane serves no worker.
 func (j *Engine) warnConfigDrift(ctx context.Context, ours jetstream.ConsumerConfig) {
 	j.mu.Lock()
 	told := j.configDriftWarned[ours.Durable]
@@ -101,10 +149,13 @@ func (j *Engine) warnConfigDrift(ctx context.Context, ours jetstream.ConsumerCon
 	}
 	consumer, err := j.js.Consumer(ctx, WorkStream, ours.Durable)
 	if err != nil {
-		return // it is no more than a word, and comes the next time
+		return // only the warning is lost, and repeated next time
+	}
+	if is := consumer.CachedInfo().Config.AckWait; is >= broker.AckWaitMin && is <= broker.AckWait {
+		ours.AckWait = is // that of another worker: see KeepOffers
 	}
 	for _, d := range differences(consumer.CachedInfo().Config, ours) {
-		j.cfg.Log.Warn("a queue's consumer is not as Handoff makes it, and stays so; to have it made anew, delete it",
+		j.cfg.Log.Warn("a queue's consumer has other settings than those of Handoff, and is kept; delete it to have it recreated",
 			"consumer", ours.Durable, "field", d.field, "is", d.is, "ours", d.ours)
 	}
 	j.mu.Lock()
@@ -112,14 +163,13 @@ func (j *Engine) warnConfigDrift(ctx context.Context, ours jetstream.ConsumerCon
 	j.mu.Unlock()
 }
 
-// difference is a field of a consumer's configuration as the engine names it,
-// with what it holds as JSON (durations in nanoseconds), "" where it is not set.
+// difference is a field of a consumer's configuration by its name in the engine, with its values as
+// JSON (durations in nanoseconds), "" if not set.
 type difference struct{ field, is, ours string }
 
-// differences compares by field, for all there are: an operator may have set one
-// that we do not know.
+// differences compares all fields, including those set by an operator that we do not know.
 func differences(is, ours jetstream.ConsumerConfig) []difference {
-	is.Name, is.Metadata = ours.Name, ours.Metadata // the engine fills them in
+	is.Name, is.Metadata = ours.Name, ours.Metadata // the engine sets them
 	has, want := fields(is), fields(ours)
 	all := maps.Clone(has)
 	maps.Copy(all, want)
@@ -135,12 +185,12 @@ func differences(is, ours jetstream.ConsumerConfig) []difference {
 func fields(cfg any) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
 	if raw, err := json.Marshal(cfg); err == nil {
-		_ = json.Unmarshal(raw, &all) // an object, as it was made from a struct
+		_ = json.Unmarshal(raw, &all) // always an object, since cfg is a struct
 	}
 	return all
 }
 
-// PutOffer implements broker.Engine. A time-out is tried again for 12 s.
+// PutOffer implements broker.Engine. It retries a timeout for 12 s.
 func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
 	if err := key.Validate(); err != nil {
 		return err
@@ -156,8 +206,8 @@ func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 
 func offerMessage(key broker.OfferKey, body []byte, trace protocol.TraceContext) *message {
 	msg := newMessage(workSubject(key), body)
-	// No message id: a window of duplicates would lose an offer that is
-	// wanted again, and let a second one in when it is over.
+	// No message id: a duplicate window would drop an offer that is needed again, and accept a
+	// duplicate after its end.
 	msg.set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	msg.setTrace(trace)
 	return msg
@@ -194,8 +244,7 @@ func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Prio
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return 0, err
 	}
-	// No worker pulls from it, so that it has no consumer: the stream counts its
-	// subjects, one an offer.
+	// Without a worker it has no consumer: the stream counts its subjects, one per offer.
 	info, err := j.countSubjects(ctx, WorkStream, laneFilter(agent, lane), subjectsMax)
 	if err != nil {
 		return 0, err
@@ -203,8 +252,8 @@ func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Prio
 	return info.Total, nil
 }
 
-// Pull implements broker.Engine. While the engine does not answer it tries again
-// until wait is over; it is ErrUnreachable when there was no answer at all.
+// Pull implements broker.Engine. While the engine does not answer it retries until wait is over; it
+// returns ErrUnreachable if there was no answer at all.
 func (j *Engine) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]broker.Delivery, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -217,15 +266,15 @@ func (j *Engine) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		return nil, fmt.Errorf("pull for %s: %w", agent, err)
 	}
 	defer j.returnPuller(p)
-	got, err := p.pull(ctx, min(most, workAckPendingMax), wait) // no lane gives out more
+	got, err := p.pull(ctx, min(most, workAckPendingMax), wait) // no lane delivers more
 	if err != nil {
 		return nil, fmt.Errorf("pull for %s: %w", agent, err)
 	}
 	return got, nil
 }
 
-// takePuller returns a puller that is not in use: the one used last, whose
-// requests may still stand.
+// takePuller returns an unused puller: the most recently used one, whose requests may still be
+// active.
 func (j *Engine) takePuller(agent string) (*puller, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -242,9 +291,8 @@ func (j *Engine) takePuller(agent string) (*puller, error) {
 	return newPuller(j, agent)
 }
 
-// takenCount is the count of an agent's offers that this process has taken. It is
-// kept when no puller is: the turns of those who wait go by it. The caller has
-// j.mu.
+// takenCount returns the count of an agent's offers that this process has taken. It outlives the
+// pullers, because the turns of waiting lanes depend on it. The caller holds j.mu.
 func (j *Engine) takenCount(agent string) *atomic.Int64 {
 	count := j.taken[agent]
 	if count == nil {
@@ -254,10 +302,9 @@ func (j *Engine) takenCount(agent string) *atomic.Int64 {
 	return count
 }
 
-// ResumeCount resumes the count of an agent's taken offers from all deliveries since its
-// consumers were made, by any process. It is for processes that take an offer or two and end:
-// with a count from zero, none would ever reach the turns of the less urgent lanes (weighted
-// fair queueing, 7:1).
+// ResumeCount sets the count of an agent's taken offers to all deliveries since its consumers were
+// created, by any process. It is for processes that take an offer or two and end: with a count from
+// zero, none would ever reach the turns of the less urgent lanes (weighted fair queueing, 7:1).
 func (j *Engine) ResumeCount(ctx context.Context, agent string) error {
 	delivered := uint64(0)
 	for _, lane := range protocol.Priorities {
@@ -315,4 +362,61 @@ func (j *Engine) closePullers() {
 		}
 	}
 	clear(j.pullers)
+}
+
+// crowdMin is the number of consumers on the work stream from which on offers are removed by their
+// sequence rather than by an acknowledgement: with each acknowledgement the engine checks for every
+// consumer of the stream whether it needs the message, 0.45 µs each, and stores nothing else
+// meanwhile. A removal by sequence checks only the consumer of the offer, and costs a request to
+// the engine's API, about as much as 50 consumers. Below half of crowdMin, acknowledgements are
+// used again.
+const crowdMin = 100
+
+// recordOfferCount gets the state of the work stream every few seconds. Offers are removed by
+// sequence if there are many consumers, and a probe succeeded: an operator may deny it. On replicas
+// acknowledgements are always used.
+func (j *Engine) recordOfferCount(ctx context.Context, info *jetstream.StreamInfo) {
+	consumers, crowded := info.State.Consumers, j.manyOffers.Load()
+	switch {
+	case info.Config.Replicas > 1 || consumers < crowdMin/2:
+		j.manyOffers.Store(false)
+	case !crowded && consumers >= crowdMin && j.removeCheckedOn != j.connectionCount.Load()+1:
+		j.removeCheckedOn = j.connectionCount.Load() + 1
+		j.manyOffers.Store(j.mayRemove(ctx, info.State.LastSeq))
+	}
+}
+
+// mayRemove reports whether the engine permits removal by sequence. It probes with a sequence that
+// the stream will never reach.
+func (j *Engine) mayRemove(ctx context.Context, last uint64) bool {
+	const far = 1 << 50
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	reply, err := j.nc.RequestWithContext(ctx, removeSubject, removeBody(last+far))
+	var answer struct {
+		Type string `json:"type"`
+	}
+	return err == nil && json.Unmarshal(reply.Data, &answer) == nil && answer.Type == "io.nats.jetstream.api.v1.stream_msg_delete_response"
+}
+
+const removeSubject = apiPrefix + "STREAM.MSG.DELETE." + WorkStream
+
+func removeBody(sequence uint64) []byte {
+	body := make([]byte, 0, 64)
+	body = append(body, `{"seq":`...)
+	body = strconv.AppendUint(body, sequence, 10)
+	return append(body, `,"no_erase":true}`...)
+}
+
+// Remove implements Delivery. Like every acknowledgement it is sent without waiting for an answer.
+func (q *delivery) Remove() error {
+	if q.j.manyOffers.Load() {
+		if sent := readAckSubject(q.reply); sent.deliveries > 0 {
+			if err := q.j.nc.Publish(removeSubject, removeBody(sent.sequence)); err != nil {
+				return fmt.Errorf("remove offer %s: %w: %w", q.key.Ticket, broker.ErrUnreachable, err)
+			}
+			return nil
+		}
+	}
+	return q.acknowledge("remove", ackRemove)
 }

@@ -6,35 +6,39 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 const (
-	// queuesTry is how long one try of a request of Queues may take. In a cluster the
-	// engine itself gathers for up to 4 s from nodes that do not speak.
+	// queuesTry bounds one try of a request of Queues. In a cluster the engine itself waits up to 4 s
+	// for silent nodes.
 	queuesTry = 6 * time.Second
-	// subjectsMax is more than any stream has subjects: an offset that asks the
-	// engine to count them and to name none.
+	// subjectsMax is more than the subjects of any stream: as an offset it makes the engine count them
+	// and list none.
 	subjectsMax = 1_000_000_000
 )
 
-// Queues implements broker.Engine. With 200 agents it takes 6 requests and one for each
-// lane that has anything: consumers are listed 256 at a time. Only while offers
-// stand that no consumer covers (a single node that restarted has forgotten them,
-// until workers come) it asks besides for each agent that has none.
+// Queues implements broker.Engine. With 200 agents it takes 6 requests and one per non-empty lane:
+// consumers are listed 256 at a time. Only if there are offers without a consumer (a restarted
+// single node has forgotten them, until workers come) it sends another request for each agent
+// without consumers.
 func (j *Engine) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	var all []broker.QueueStatus
 	err := j.retryEach(ctx, queuesTry, func(ctx context.Context) (err error) {
 		all, err = j.queues(ctx)
-		if hasCode(err, codeNoStream) { // it will be made again, and filled
+		if hasCode(err, codeNoStream) { // it will be recreated and filled
 			all, err = nil, nil
 		}
 		return err
@@ -45,11 +49,11 @@ func (j *Engine) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	case errors.Is(err, context.DeadlineExceeded):
 		err = &broker.SilenceError{After: j.cfg.Timeout, Last: err}
 	}
-	return nil, fmt.Errorf("how the queues stand: %w", err)
+	return nil, fmt.Errorf("read the queues: %w", err)
 }
 
-// laneState is a lane with the sequence up to which nothing stands in it, and the
-// one up to which everything was delivered.
+// laneState is a lane with the sequence up to which it has no offers, and the one up to which all
+// were delivered.
 type laneState struct {
 	broker.QueueStatus
 	floor, delivered uint64
@@ -77,11 +81,11 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	}
 	all := make([]broker.QueueStatus, 0, len(lanes))
 	for _, lane := range lanes {
-		// From the floor on, so that the engine finds the first offer without
-		// walking through all of a deep queue's subjects.
+		// From the floor on, so that the engine finds the first offer without scanning all subjects of a
+		// deep queue.
 		oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
 		if errors.Is(err, broker.ErrNotFound) {
-			continue // the last one was taken meanwhile
+			continue // meanwhile the last one was taken
 		}
 		if err != nil {
 			return nil, err
@@ -96,7 +100,7 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	return all, nil
 }
 
-// waitingSince finds when the first offer of a lane was put that no worker was given.
+// waitingSince returns when the first undelivered offer of a lane was queued.
 func (j *Engine) waitingSince(ctx context.Context, lane laneState, oldest stored) (time.Time, error) {
 	switch {
 	case lane.Depth <= lane.Delivered:
@@ -111,17 +115,16 @@ func (j *Engine) waitingSince(ctx context.Context, lane laneState, oldest stored
 	return first.Time.UTC(), err
 }
 
-// sortQueues puts agents in the order of their names, the most urgent lane first.
+// sortQueues sorts by the agents' names, then the most urgent lane first.
 func sortQueues(all []broker.QueueStatus) {
 	slices.SortFunc(all, func(a, b broker.QueueStatus) int {
 		return cmp.Or(strings.Compare(a.Agent, b.Agent), cmp.Compare(laneIndex(a.Lane), laneIndex(b.Lane)))
 	})
 }
 
-// coveredLanes lists the lanes that have a consumer and something in it, and
-// tells which agents have a consumer for every lane. Of a consumer that no node
-// answers for (it is just being made, say: then the engine waits for it for 4 s),
-// the lane counts as uncovered.
+// coveredLanes lists the non-empty lanes that have a consumer, and returns which lanes of each
+// agent have one. If no node answers for a consumer (for example because it is being created: then
+// the engine waits for it for 4 s), its lane counts as uncovered.
 func (j *Engine) coveredLanes(ctx context.Context) (lanes []laneState, covered map[string]int, err error) {
 	covered = map[string]int{}
 	for offset := 0; ; {
@@ -146,7 +149,7 @@ func (j *Engine) coveredLanes(ctx context.Context) (lanes []laneState, covered m
 	}
 }
 
-// consumerState is what the engine says of a consumer, as far as we read it.
+// consumerState is the part of the engine's consumer info that we read.
 type consumerState struct {
 	Name    string `json:"name"`
 	Created time.Time
@@ -178,8 +181,8 @@ type consumerPage struct {
 	Error     *apiError       `json:"error"`
 }
 
-// consumerPage lists the consumers of a stream from an offset on. The library's
-// listing has no word about the ones that did not answer.
+// consumerPage lists the consumers of a stream from an offset on. The library's listing omits those
+// that did not answer.
 func (j *Engine) consumerPage(ctx context.Context, stream string, offset int) (consumerPage, error) {
 	var page consumerPage
 	request, err := json.Marshal(map[string]int{"offset": offset})
@@ -195,9 +198,9 @@ func (j *Engine) consumerPage(ctx context.Context, stream string, offset int) (c
 	return page, nil
 }
 
-// streamCount is what the engine says of a stream's messages and subjects.
+// streamCount is the engine's count of a stream's messages and subjects.
 type streamCount struct {
-	Total int `json:"total"` // of subjects that match
+	Total int `json:"total"` // of matching subjects
 	State struct {
 		Messages int               `json:"messages"`
 		First    uint64            `json:"first_seq"`
@@ -206,7 +209,7 @@ type streamCount struct {
 	Error *apiError `json:"error"`
 }
 
-// countSubjects asks a stream for its subjects under a filter, from an offset on.
+// countSubjects requests a stream's subjects under a filter, from an offset on.
 func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offset int) (streamCount, error) {
 	var info streamCount
 	request := `{"subjects_filter":` + strconv.Quote(filter) + `,"offset":` + strconv.Itoa(offset) + `}`
@@ -219,8 +222,8 @@ func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offse
 	return info, nil
 }
 
-// workStart is the sequence from which on the work stream has offers, and how
-// many it has. Behind the sentinel, where that stands, a search is quick.
+// workStart returns the first sequence of offers in the work stream, and their number. After the
+// sentinel, if it exists, a search is fast.
 func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, err error) {
 	info, err := j.countSubjects(ctx, WorkStream, sentinelSubject, 0)
 	if err != nil {
@@ -236,9 +239,9 @@ func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, err e
 	return first, offers, nil
 }
 
-// uncoveredLanes finds the offers of agents that no consumer covers: of those
-// that are registered, of a person, and of those that have consumers for other
-// lanes. The stream counts its subjects, one an offer.
+// uncoveredLanes finds the offers of agents that no consumer covers: of registered agents, of a
+// person, and of agents that have consumers for other lanes. The stream counts its subjects, one
+// per offer.
 func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]laneState, error) {
 	agents, err := j.countSubjects(ctx, agentStream, agentPrefix+">", 0)
 	if err != nil && !hasCode(err, codeNoStream) {
@@ -280,4 +283,164 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 		}
 	}
 	return lanes, nil
+}
+
+// RemoveOffer implements broker.Engine. It looks up the offer at the stream's leader and removes it
+// by its sequence, which no later offer has, so a late removal affects no other offer.
+func (j *Engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
+	offer, err := j.getMessage(ctx, WorkStream, getRequest{LastFor: workSubject(key)})
+	if err == nil {
+		if err = j.removeStored(ctx, offer.Seq); err != nil { // an acknowledgement may have removed it meanwhile
+			if _, after := j.getMessage(ctx, WorkStream, getRequest{Seq: offer.Seq}); errors.Is(after, broker.ErrNotFound) {
+				err = nil
+			}
+		}
+	}
+	if err == nil || errors.Is(err, broker.ErrNotFound) || hasCode(err, codeNoStream) { // a recreated stream has no ended offer
+		return nil
+	}
+	return fmt.Errorf("remove offer %s of %s: %w", key.Ticket, key.Agent, err)
+}
+
+// removeStored removes an offer by its sequence in the work stream.
+func (j *Engine) removeStored(ctx context.Context, sequence uint64) error {
+	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
+		var answer struct {
+			Error *apiError `json:"error"`
+		}
+		if err := j.requestJSON(ctx, removeSubject, removeBody(sequence), &answer); err != nil {
+			return err
+		}
+		if answer.Error != nil {
+			return answer.Error
+		}
+		return nil
+	})
+}
+
+// Offers implements broker.Engine: the stream's subjects.
+func (j *Engine) Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error {
+	err := j.eachSubject(ctx, WorkStream, workPrefix+cmp.Or(agent, "*")+".*.*.*", func(subject string) error {
+		if key, ok := parseWorkSubject(subject); ok {
+			if err := fn(key); err != nil {
+				return &callerError{err}
+			}
+		}
+		return nil
+	})
+	var mine *callerError
+	switch {
+	case errors.As(err, &mine):
+		return mine.err
+	case err != nil:
+		return fmt.Errorf("offers: %w", err)
+	}
+	return nil
+}
+
+// OffersBetween implements broker.Engine.
+func (j *Engine) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
+	from = from.UTC()
+	for request := (getRequest{StartTime: &from, NextFor: workPrefix + "*.*.*.*"}); ; {
+		msg, err := j.getMessage(ctx, WorkStream, request)
+		switch {
+		case errors.Is(err, broker.ErrNotFound):
+			return nil
+		case err != nil:
+			return fmt.Errorf("offers from %v: %w", from, err)
+		case !msg.Time.Before(until):
+			return nil
+		}
+		if key, ok := parseWorkSubject(msg.Subject); ok {
+			if err := fn(key, msg.Time); err != nil {
+				return err
+			}
+		}
+		request.StartTime, request.Seq = nil, msg.Seq+1
+	}
+}
+
+// LoadEntry is a ledger entry to be written.
+type LoadEntry struct {
+	Ticket string
+	After  uint64 // the sequence of the ticket's previous entry; 0 for its first
+	ID     string // the record's
+	Body   []byte // a protocol.Record
+	Seq    uint64 // its future sequence
+}
+
+const (
+	// loadAhead is how many entries are in flight.
+	loadAhead = 4_096
+	// loadPatience bounds the wait for the last of them.
+	loadPatience = time.Minute
+)
+
+// Load stores entries without waiting for each answer, to fill a ledger that no other client writes
+// to. Their sequences are known in advance, because they follow the ledger's end without a gap. An
+// entry that gets another sequence, or whose compare-and-set fails, ends Load with an error, and
+// the entries in flight may have been stored. Load makes no offers and timers: a supervisor's next
+// pass does it for open handoffs.
+func (j *Engine) Load(ctx context.Context, entries iter.Seq2[LoadEntry, error]) error {
+	js, err := jetstream.New(j.nc, jetstream.WithPublishAsyncMaxPending(loadAhead))
+	if err != nil {
+		return err
+	}
+	defer js.CleanupPublisher()
+	patience := time.NewTimer(loadPatience)
+	defer patience.Stop()
+	var under []loading
+	settle := func(most int) error {
+		patience.Reset(loadPatience)
+		for len(under) > most {
+			if err := under[0].settle(ctx, patience); err != nil {
+				return err
+			}
+			under = under[1:]
+		}
+		return nil
+	}
+	for e, err := range entries {
+		if err != nil {
+			return err
+		}
+		msg := nats.NewMsg(ledgerSubject(e.Ticket))
+		msg.Data = e.Body
+		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.After, 10)}
+		msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}
+		msg.Header[recordHeader] = []string{e.ID}
+		ack, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(loadPatience))
+		if err != nil {
+			return fmt.Errorf("load %s at %d: %w", e.Ticket, e.Seq, err)
+		}
+		e.Body = nil // the connection has copied it
+		if under = append(under, loading{ack, e}); len(under) >= loadAhead {
+			if err := settle(loadAhead / 2); err != nil {
+				return err
+			}
+		}
+	}
+	return settle(0)
+}
+
+// loading is an entry in flight.
+type loading struct {
+	ack   jetstream.PubAckFuture
+	entry LoadEntry
+}
+
+func (l loading) settle(ctx context.Context, patience *time.Timer) error {
+	select {
+	case ack := <-l.ack.Ok():
+		if ack.Sequence != l.entry.Seq {
+			return fmt.Errorf("entry of %s was stored at %d, not at %d: another client writes to the ledger", l.entry.Ticket, ack.Sequence, l.entry.Seq)
+		}
+		return nil
+	case err := <-l.ack.Err():
+		return fmt.Errorf("load %s at %d: %w", l.entry.Ticket, l.entry.Seq, err)
+	case <-patience.C:
+		return fmt.Errorf("load %s at %d: %w", l.entry.Ticket, l.entry.Seq, broker.ErrUnreachable)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

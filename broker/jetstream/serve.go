@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// queryVersion is the version of what may be asked (SemVer), for the tools
-	// that list services.
+	// queryVersion is the version of the questions (SemVer), for tools that list services.
 	queryVersion = "1.0.0"
-	// askBesideAfter is how long an answer may take before the question is asked once
-	// more, and asksBeside how often it is asked at the most.
+	// askBesideAfter is how long an answer may take before the question is sent once more, and
+	// asksBeside the most times it is sent.
 	askBesideAfter = 4 * time.Second
 	asksBeside     = 3
-	// drainPatience is how long the end of Serve waits for answers under way.
+	// drainPatience bounds how long the end of Serve waits for answers.
 	drainPatience = 5 * time.Second
-	// drainSettle is how long what has arrived may take from the connection to
-	// its goroutine: nothing in between blocks, and nothing tells that it is done.
+	// drainSettle is the time for received questions to reach their goroutines: nothing in between
+	// blocks, and nothing signals the end.
 	drainSettle = 50 * time.Millisecond
 )
 
@@ -65,14 +64,14 @@ func (j *Engine) Serve(ctx context.Context, verbs map[string]broker.Answerer) er
 		}
 	}
 	if stopErr := service.Stop(); stopErr == nil {
-		// Behind this round trip the server sends no more of them.
-		_ = j.nc.FlushTimeout(time.Second) // a connection that is gone brings none either
+		// After this round trip the server sends no more of them.
+		_ = j.nc.FlushTimeout(time.Second) // a lost connection brings none either
 	}
 	desk.drain(stop)
 	return fail(err)
 }
 
-// questionQueue is where the questions of one Serve arrive.
+// questionQueue receives the questions of one Serve.
 type questionQueue struct {
 	nc    *nats.Conn
 	log   *slog.Logger
@@ -85,9 +84,9 @@ type questionQueue struct {
 	wg     sync.WaitGroup
 }
 
-// handler takes questions in, and never blocks: the service calls it from the
-// one goroutine of its subscription, and others wait behind it. The answer goes out
-// past the service, which does not expect answers after its handler.
+// handler accepts questions, and never blocks: the service calls it from the only goroutine of its
+// subscription, and others wait behind it. The answer bypasses the service, which does not expect
+// answers after its handler returned.
 func (d *questionQueue) handler(answer broker.Answerer) micro.HandlerFunc {
 	return func(r micro.Request) {
 		reply, question := r.Reply(), r.Data()
@@ -97,11 +96,11 @@ func (d *questionQueue) handler(answer broker.Answerer) micro.HandlerFunc {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		switch {
-		case d.closed: // as if no process was here: it is asked again, of another
+		case d.closed: // as if no process served it: it is sent to another
 			_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Header: nats.Header{"Status": {"503"}}})
 			return
 		case d.here == broker.QuestionsWaitingMax:
-			d.refuse(reply, fmt.Errorf("%w: it has %d questions before it; ask again later", broker.ErrUnreachable, d.here))
+			d.refuse(reply, fmt.Errorf("%w: %d questions are waiting; ask again later", broker.ErrUnreachable, d.here))
 			return
 		}
 		d.here++
@@ -114,12 +113,12 @@ func (d *questionQueue) handler(answer broker.Answerer) micro.HandlerFunc {
 	}
 }
 
-// answer works on one question when there is a slot for it.
+// answer answers one question when a slot is free.
 func (d *questionQueue) answer(reply string, question []byte, answer broker.Answerer) {
 	ctx, cancel := context.WithTimeout(d.ctx, broker.AnswerTimeMax)
 	defer cancel()
 	var body []byte
-	err := broker.CheckQuestion("q", question) // it may have come from another client than Ask
+	err := broker.CheckQuestion("q", question) // the client may not have checked it
 	if err == nil {
 		select {
 		case d.slots <- struct{}{}:
@@ -137,11 +136,11 @@ func (d *questionQueue) answer(reply string, question []byte, answer broker.Answ
 		return
 	}
 	if err := d.nc.Publish(reply, body); err != nil {
-		d.log.Warn("an answer did not get out; who asked will ask again", "err", err)
+		d.log.Warn("an answer was not sent; the caller will ask again", "err", err)
 	}
 }
 
-// refuse answers with an error, as the tools for services know it.
+// refuse answers with an error, in the form of NATS services.
 func (d *questionQueue) refuse(reply string, err error) {
 	wire := broker.ErrorToWire(err)
 	body, jsonErr := json.Marshal(wire)
@@ -155,10 +154,10 @@ func (d *questionQueue) refuse(reply string, err error) {
 	}
 	_ = d.nc.PublishMsg(&nats.Msg{Subject: reply, Data: body, Header: nats.Header{
 		micro.ErrorHeader: {string(wire.Code)}, micro.ErrorCodeHeader: {status},
-	}}) // a connection that is gone: who asked will ask again
+	}}) // if the connection is lost, the caller asks again
 }
 
-// drain lets what has arrived be answered, for drainPatience at most.
+// drain waits until the received questions are answered, for drainPatience at most.
 func (d *questionQueue) drain(stop func()) {
 	time.Sleep(drainSettle)
 	d.mu.Lock()
@@ -187,7 +186,7 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 	defer cancel()
 	pauses, lonely := newBackOff(limited), time.Time{}
 	for {
-		if err := j.retryWithTimeout(ctx, func(context.Context) error { return nil }); err != nil { // until there is a connection
+		if err := j.retryWithTimeout(ctx, func(context.Context) error { return nil }); err != nil { // wait for a connection
 			return nil, noResponderError(!lonely.IsZero() && ctx.Err() != nil, err)
 		}
 		reply, err := j.askHedged(limited, verb, question)
@@ -206,7 +205,7 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 			}
 		case !isTemporary(err):
 			return nil, err
-		default: // the connection broke: who serves may have, too
+		default: // the connection broke, perhaps also that of the serving process
 			lonely = time.Time{}
 		}
 		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
@@ -218,7 +217,7 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 	}
 }
 
-// noResponderError says of an error that no process was there to answer, if so.
+// noResponderError adds ErrNoAnswer to an error if no process answered.
 func noResponderError(lonely bool, err error) error {
 	if lonely {
 		return fmt.Errorf("%w: %w", broker.ErrNoAnswer, err)
@@ -226,8 +225,8 @@ func noResponderError(lonely bool, err error) error {
 	return err
 }
 
-// askHedged asks, and asks again beside that where the answer is long in coming: it may
-// have been lost with the server of the process that had the question. The first outcome counts.
+// askHedged sends the question, and resends it if the answer takes long: it may have been lost with
+// the server of the process that had the question. It returns the first outcome.
 func (j *Engine) askHedged(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
 	type outcome struct {
 		reply *nats.Msg
@@ -258,7 +257,7 @@ func (j *Engine) askHedged(ctx context.Context, verb string, question []byte) (*
 	}
 }
 
-// askOnce is one try. It ends with the connection, which takes the answer along.
+// askOnce is one try. It ends with the connection, because the answer is lost with it.
 func (j *Engine) askOnce(ctx context.Context, verb string, question []byte) (*nats.Msg, error) {
 	linked, cancel, err := j.whileConnected(ctx)
 	if err != nil {
@@ -282,7 +281,7 @@ func readAnswer(reply *nats.Msg) ([]byte, error) {
 	}
 	var e protocol.Error
 	if err := json.Unmarshal(reply.Data, &e); err != nil || e.Code == "" {
-		return nil, fmt.Errorf("an error came back that cannot be read: %s", reply.Header.Get(micro.ErrorHeader))
+		return nil, fmt.Errorf("the answer is an unreadable error: %s", reply.Header.Get(micro.ErrorHeader))
 	}
 	return nil, broker.ErrorFromWire(&e)
 }

@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// straysKept is how many subjects of strays are named, for each stream.
+	// straysKept is how many subjects of foreign messages are named, per stream.
 	straysKept = 100
-	// straysRead is how many entries of the directory are read that a watcher left out;
-	// the others count as strays unread.
+	// straysRead is how many of the directory entries that a watcher left out are read; the others
+	// count as foreign without a read.
 	straysRead = 1_000
 )
 
-// Strays are messages in a stream that no part of Handoff has put there: at a subject
-// that is none, or an entry of the directory that can't be read.
+// Strays are foreign messages in a stream: on an invalid subject, or an unreadable entry of the
+// directory.
 type Strays struct {
 	Stream   string
-	N        int      // subjects with one or more of them
+	N        int      // subjects that have any
 	Subjects []string // the first 100
 }
 
-// Strays finds the strays in all streams but the ledger and the object store. d is the
-// directory as this process has it: what is in it need not be read.
+// Strays finds the foreign messages in all streams but the ledger and the object store. d is the
+// directory of this process: its entries need not be read.
 func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, error) {
 	var all []Strays
 	for _, in := range []struct {
 		stream, filter string
-		ours           func(subject string) bool // else it is read
+		ours           func(subject string) bool // otherwise it is read
 		read           func(name string, body []byte) error
 	}{
 		{WorkStream, workPrefix + ">", isOfferSubject, nil},
@@ -114,8 +114,8 @@ func isHealthSubject(subject string) bool {
 	return ok && protocol.CheckID("agent", agent) == nil
 }
 
-// isUnreadable tells whether what stands at a subject is an entry that can't be read, and
-// not the marker of one that went.
+// isUnreadable reports whether a subject has an unreadable entry, rather than the marker of a
+// removed one.
 func (j *Engine) isUnreadable(ctx context.Context, stream, subject string, read func(string, []byte) error) (bool, error) {
 	msg, err := j.getMessage(ctx, stream, getRequest{LastFor: subject})
 	if errors.Is(err, broker.ErrNotFound) {
@@ -127,8 +127,8 @@ func (j *Engine) isUnreadable(ctx context.Context, stream, subject string, read 
 	return read(subject, msg.Data) != nil, nil
 }
 
-// eachSubject calls fn with the subjects of a stream, 100,000 in one answer. A stream
-// that is not there has none.
+// eachSubject calls fn with the subjects of a stream, 100,000 per answer. A missing stream has
+// none.
 func (j *Engine) eachSubject(ctx context.Context, stream, filter string, fn func(subject string) error) error {
 	for offset := 0; ; {
 		var page streamCount

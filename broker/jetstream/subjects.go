@@ -10,14 +10,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Streams, buckets and shared consumers on the engine. Operators, access rules
-// and autoscalers read these names: they do not change.
+// Streams, buckets and shared consumers on the engine. Operators, access rules and autoscalers use
+// these names, so they do not change.
 const (
 	LedgerStream = "HANDOFF_LEDGER"
 	WorkStream   = "HANDOFF_WORK"
 	TimerStream  = "HANDOFF_TIMERS"
-	// WorkspaceStream has what the handoffs of each workflow share. Without it workspaces are
-	// unsupported, and nothing else changes.
+	// WorkspaceStream has the data that the handoffs of each workflow share. Without it only workspaces
+	// are unsupported.
 	WorkspaceStream = "HANDOFF_WORKSPACES"
 
 	AgentBucket  = "HANDOFF_AGENTS"
@@ -28,22 +28,20 @@ const (
 	// and announcements. Those with a Watch share one of the same name on the ledger.
 	SupervisorConsumer = "supervisor"
 
-	// QueryService is the NATS service that answers questions, and the queue
-	// group of those who do.
+	// QueryService is the NATS service that answers questions, and its queue group.
 	QueryService = "handoff-index"
 )
 
-// The streams that stand behind the buckets, as every client of the engine
-// names them.
+// The streams of the buckets, by the names that every client of the engine uses.
 const (
 	agentStream  = "KV_" + AgentBucket
 	holderStream = "KV_" + HolderBucket
 	blobStream   = "OBJ_" + BlobBucket
 )
 
-// Streams are all streams of a topology, the ledger first. LastingStreams are those
-// that cannot be made again from others, in the order of a backup: what an entry of
-// the ledger refers to was stored before it.
+// Streams are all streams of a topology, the ledger first. LastingStreams are those that cannot be
+// recreated from others, in the order of a backup: the bodies that an entry of the ledger refers to
+// were stored before it.
 var (
 	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream, WorkspaceStream}
 	LastingStreams = []string{LedgerStream, blobStream, agentStream, WorkspaceStream}
@@ -51,11 +49,13 @@ var (
 
 const (
 	ledgerPrefix = "handoff.ledger."
-	feedPrefix   = "handoff.feed."
-	workPrefix   = "handoff.work."
-	timerPrefix  = "handoff.timer."
-	duePrefix    = "handoff.due."
-	queryPrefix  = "handoff.query."
+	// LedgerSubjectPrefix precedes the ticket in the subject of an entry.
+	LedgerSubjectPrefix = ledgerPrefix
+	feedPrefix          = "handoff.feed."
+	workPrefix          = "handoff.work."
+	timerPrefix         = "handoff.timer."
+	duePrefix           = "handoff.due."
+	queryPrefix         = "handoff.query."
 
 	workspacePrefix = "handoff.workspace."
 
@@ -65,24 +65,24 @@ const (
 	healthPrefix = "$KV." + HolderBucket + ".health."
 	blobPrefix   = "$O." + BlobBucket + "."
 
-	// probeSubject is written by a client that watches the directory, to learn
-	// whether presence can be written at all. No watch covers it.
+	// probeSubject is written by a client that watches the directory, to check whether presence can be
+	// written at all. No watch covers it.
 	probeSubject = "$KV." + HolderBucket + ".probe"
 
-	// holderKeys and healthKeys are what a watch of the holders' bucket covers.
+	// holderKeys and healthKeys are the keys of the holders' bucket that are watched.
 	holderKeys = "holder.*"
 	healthKeys = "health.*"
 
-	// sentinelSubject is the first message of the work stream. It has one
-	// token less than any offer, so that no consumer covers it: while it
-	// stands, the engine does not walk through all subjects to find the first
-	// offer of a queue (25 ms a pull at a million offers, 0.18 ms with it).
+	// sentinelSubject is the subject of the first message of the work stream. It has one token less
+	// than any offer, so no consumer covers it. While the message exists, the engine does not scan all
+	// subjects to find the first offer of a queue (25 ms per pull at a million offers, 0.18 ms with
+	// it).
 	sentinelSubject = workPrefix + "sentinel"
 
 	apiPrefix = "$JS.API."
 )
 
-// ledgerSubject is the one subject of a handoff: its compare-and-set.
+// ledgerSubject returns the only subject of a handoff, the key of its compare-and-set.
 func ledgerSubject(ticket string) string { return ledgerPrefix + ticket }
 
 // parseLedgerSubject returns the ticket of a ledger subject.
@@ -90,14 +90,14 @@ func parseLedgerSubject(subject string) (ticket string, ok bool) {
 	return lastToken(subject, ledgerPrefix)
 }
 
-// workspaceSubject is the one subject of a workspace: its compare-and-set.
+// workspaceSubject returns the only subject of a workspace, the key of its compare-and-set.
 func workspaceSubject(id string) string { return workspacePrefix + id }
 
-// feedSubject is where the process that appends to a handoff hints at that.
+// feedSubject returns the subject for hints about new heads of a handoff.
 func feedSubject(ticket string) string { return feedPrefix + ticket }
 
-// workSubject is where an offer stands. It is unique to the offer, so that
-// putting it is idempotent while it stands.
+// workSubject returns the subject of an offer. It is unique to the offer, so putting it is
+// idempotent while it is stored.
 func workSubject(k broker.OfferKey) string {
 	return workPrefix + k.Agent + "." + string(k.Lane) + "." + k.Ticket + "." + strconv.FormatUint(k.Sequence, 10)
 }
@@ -116,8 +116,8 @@ func parseWorkSubject(subject string) (broker.OfferKey, bool) {
 	return broker.OfferKey{Agent: tokens[0], Lane: protocol.Priority(tokens[1]), Ticket: tokens[2], Sequence: seq}, true
 }
 
-// parseLane returns the queue and the lane that a subject of the work stream is in,
-// whatever follows; no lane is none.
+// parseLane returns the queue and the lane of a subject of the work stream, and ignores the rest of
+// the subject; lane may be empty.
 func parseLane(subject string) (agent string, lane protocol.Priority) {
 	rest, _ := strings.CutPrefix(subject, workPrefix)
 	agent, rest, _ = strings.Cut(rest, ".")
@@ -125,13 +125,13 @@ func parseLane(subject string) (agent string, lane protocol.Priority) {
 	return agent, protocol.Priority(word)
 }
 
-// laneFilter covers the offers of one lane of an agent's queue.
+// laneFilter returns the filter for the offers of one lane of an agent's queue.
 func laneFilter(agent string, lane protocol.Priority) string {
 	return workPrefix + agent + "." + string(lane) + ".>"
 }
 
-// laneConsumer is the durable consumer of one lane of an agent's queue. A lane
-// has no dash in its name, so the last one parts the two.
+// laneConsumer returns the name of the durable consumer of one lane of an agent's queue. A lane's
+// name has no dash, so the last dash separates the two.
 func laneConsumer(agent string, lane protocol.Priority) string { return agent + "-" + string(lane) }
 
 // parseLaneConsumer returns the agent and lane of a consumer of the work stream.
@@ -143,13 +143,13 @@ func parseLaneConsumer(name string) (agent string, lane protocol.Priority, ok bo
 	return name[:i], protocol.Priority(name[i+1:]), true
 }
 
-// laneIndex is 0 for the most urgent lane, -1 for a word that is none.
+// laneIndex returns 0 for the most urgent lane, -1 for an unknown one.
 func laneIndex(lane protocol.Priority) int { return slices.Index(protocol.Priorities, lane) }
 
-// timerSubject is where a wake-up waits for its time.
+// timerSubject returns the subject of a wake-up that waits for its time.
 func timerSubject(ticket string, seq uint64) string { return wakeUpSubject(timerPrefix, ticket, seq) }
 
-// dueSubject is where it is delivered to.
+// dueSubject returns the subject of a wake-up that has fired.
 func dueSubject(ticket string, seq uint64) string { return wakeUpSubject(duePrefix, ticket, seq) }
 
 func wakeUpSubject(prefix, ticket string, seq uint64) string {
@@ -167,15 +167,15 @@ func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
 	return ticket, seq, ok && err == nil && ticket != ""
 }
 
-// agentSubject and holderSubject are where the directory's entries stand.
+// agentSubject, holderSubject and slotsSubject return the subjects of the directory's entries.
 func agentSubject(agent string) string { return agentPrefix + agent }
 func holderSubject(id string) string   { return holderPrefix + id }
 func slotsSubject(agent string) string { return slotsPrefix + agent }
 
-// healthSubject is where the health of an agent stands.
+// healthSubject returns the subject of the health of an agent.
 func healthSubject(agent string) string { return healthPrefix + agent }
 
-// querySubject is where questions of one kind are asked.
+// querySubject returns the subject for questions of one kind.
 func querySubject(verb string) string { return queryPrefix + verb }
 
 func lastToken(subject, prefix string) (string, bool) {
@@ -183,11 +183,11 @@ func lastToken(subject, prefix string) (string, bool) {
 	return rest, ok && rest != "" && !strings.Contains(rest, ".")
 }
 
-// parseAckSubject returns which message of its stream a delivery is, and when the
-// stream got it. The subject that a delivery is acknowledged on says so, after
-// four tokens ($JS.ACK.<stream>.<consumer>) or, in the newer form, six
-// ($JS.ACK.<domain>.<account>.<stream>.<consumer>): how often it was delivered,
-// its sequence, the consumer's own, the instant in Unix ns, and how many follow.
+// parseAckSubject returns the sequence of a delivered message in its stream, and the time when the
+// stream got it. They are in the subject for its acknowledgement, after four tokens
+// ($JS.ACK.<stream>.<consumer>) or, in the newer form, six
+// ($JS.ACK.<domain>.<account>.<stream>.<consumer>): the number of deliveries, the sequence, the
+// consumer's sequence, the time in Unix ns, and the number of pending messages.
 func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
 	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
 	if !ok {
@@ -197,7 +197,7 @@ func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
 	switch dots := strings.Count(rest, "."); {
 	case dots == 6:
 		skip = 3
-	case dots >= 8: // the newer form may end with a token of its own
+	case dots >= 8: // the newer form may end with an additional token
 		skip = 5
 	default:
 		return 0, time.Time{}, false

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// tailIdle is how long a tail without news waits at most before it makes sure that
-// there are none: a consumer may be gone without a word.
+// tailIdle bounds how long a tail waits without news before it checks that there are none: a
+// consumer may disappear without an error.
 const tailIdle = 2 * time.Second
 
 // LedgerInfo implements broker.Engine.
@@ -24,14 +27,39 @@ func (j *Engine) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 			return err
 		}
 		info := stream.CachedInfo()
-		created, began := ledgerTimes(info)
-		l = broker.LedgerInfo{Created: created, Began: began, First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq}
+		created, began, accepted := LedgerIdentity(info.Created, info.Config.Metadata)
+		l = broker.LedgerInfo{Created: created, Began: began, First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq,
+			LastAt: info.State.LastTime.UTC(), Messages: info.State.Msgs, Handoffs: info.State.NumSubjects, Accepted: accepted}
 		return nil
 	})
 	if err != nil {
 		return broker.LedgerInfo{}, fmt.Errorf("state of the ledger: %w", err)
 	}
 	return l, nil
+}
+
+// MissingEntries reads from the leader which entries between the first and the last of the ledger
+// are missing.
+func (j *Engine) MissingEntries(ctx context.Context) (missing []broker.Range, err error) {
+	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
+		stream, err := j.js.Stream(ctx, LedgerStream)
+		if err != nil {
+			return err
+		}
+		info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+		if err != nil {
+			return err
+		}
+		missing = nil
+		for _, seq := range info.State.Deleted {
+			missing = append(missing, broker.Range{From: seq, To: seq})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("missing entries of the ledger: %w", err)
+	}
+	return broker.MergeRanges(missing), nil
 }
 
 // Since implements broker.Engine.
@@ -45,7 +73,7 @@ func (j *Engine) Since(ctx context.Context, at time.Time) (broker.Entry, error) 
 		if ticket, ok := parseLedgerSubject(msg.Subject); ok {
 			return broker.Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}, nil
 		}
-		request = getRequest{Seq: msg.Seq + 1, NextFor: ledgerPrefix + "*"} // no entry of ours
+		request = getRequest{Seq: msg.Seq + 1, NextFor: ledgerPrefix + "*"} // not an entry of ours
 	}
 }
 
@@ -102,9 +130,9 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 		seq := meta.Sequence.Stream
 		switch {
 		case meta.Sequence.Consumer != delivered:
-			return fmt.Errorf("delivery %d came where %d was due", meta.Sequence.Consumer, delivered)
-		case seq != next && (from > 0 || delivered > 1): // only a beginning may be gone
-			return fmt.Errorf("%w: entry %d came where %d was due", broker.ErrLedgerChanged, seq, next)
+			return fmt.Errorf("received delivery %d instead of %d", meta.Sequence.Consumer, delivered)
+		case seq != next && (from > 0 || delivered > 1) && !ledger.Lost(next, seq-1): // only the beginning may be missing
+			return fmt.Errorf("%w: received entry %d instead of %d", broker.ErrLedgerChanged, seq, next)
 		}
 		ticket, _ := parseLedgerSubject(msg.Subject())
 		if err := fn(broker.Entry{Ticket: ticket, Seq: seq, At: meta.Timestamp.UTC(), Body: msg.Data()}); err != nil {
@@ -114,8 +142,8 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	}
 }
 
-// whileConnected returns a context that ends with the connection, too: a single
-// node forgets the consumer when it restarts, and what was on its way is lost.
+// whileConnected returns a context that also ends with the connection: a single node forgets the
+// consumer when it restarts, and messages in flight are lost.
 func (j *Engine) whileConnected(ctx context.Context) (context.Context, func(), error) {
 	link := j.connectionChange()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -134,7 +162,7 @@ func (j *Engine) whileConnected(ctx context.Context) (context.Context, func(), e
 	return ctx, func() { cancel(nil) }, nil
 }
 
-// causeOr is why ctx ended; err if it has not.
+// causeOr returns why ctx ended, or err if it has not.
 func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -142,7 +170,7 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// tailConsumer begins to receive the ledger from a sequence on.
+// tailConsumer starts to receive the ledger from a sequence on.
 func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.MessagesContext, func(), error) {
 	cfg := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
@@ -165,8 +193,8 @@ func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.Messa
 	return messages, func() { messages.Stop(); j.deleteConsumer(LedgerStream, name) }, nil
 }
 
-// tailNext waits for the next message, for as long as the ledger, asked at its
-// leader, is the same and has nothing new.
+// tailNext waits for the next message, as long as the leader reports the same ledger with nothing
+// new.
 func (j *Engine) tailNext(ctx context.Context, messages jetstream.MessagesContext, idle *idleTimer, created time.Time, next uint64) (jetstream.Msg, error) {
 	for overdue := false; ; {
 		limited := idle.from(ctx)
@@ -180,21 +208,21 @@ func (j *Engine) tailNext(ctx context.Context, messages jetstream.MessagesContex
 		case !waited:
 			return nil, err
 		case overdue:
-			return nil, fmt.Errorf("entry %d is there and does not come", next)
+			return nil, fmt.Errorf("entry %d exists and is not delivered", next)
 		}
 		ledger, err := j.LedgerInfo(ctx)
 		if err != nil {
 			return nil, causeOr(ctx, err)
 		}
 		if !ledger.Created.Equal(created) || ledger.Last+1 < next {
-			return nil, fmt.Errorf("%w: it was made at %v and ends at %d", broker.ErrLedgerChanged, ledger.Created, ledger.Last)
+			return nil, fmt.Errorf("%w: it was created at %v and ends at %d", broker.ErrLedgerChanged, ledger.Created, ledger.Last)
 		}
 		overdue = ledger.Last >= next
 	}
 }
 
-// idleTimer limits waits to between tailIdle and half of it: so one context serves
-// for many messages, where one for each would make a timer for each.
+// idleTimer limits waits to between tailIdle and half of it, with one context for many messages:
+// one context per message would need a timer each.
 type idleTimer struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -215,4 +243,96 @@ func (t *idleTimer) stop() {
 	if t.cancel != nil {
 		t.cancel()
 	}
+}
+
+// hintPause is how long hints are collected before they are published together: each flush of the
+// connection wakes the server.
+const hintPause = time.Millisecond
+
+// hints notify waiters that a handoff has a new head. The engine of the appending process publishes
+// them, on the subject of the ticket, once the append is stored. They are best effort: waiters also
+// poll.
+type hints struct {
+	nc *nats.Conn
+
+	mu     sync.Mutex
+	wait   []hint
+	timer  *time.Timer // calls publish
+	closed bool
+}
+
+// hint reports a stored append.
+type hint struct {
+	ticket string
+	seq    uint64
+}
+
+func newHints(nc *nats.Conn) *hints {
+	h := &hints{nc: nc}
+	h.timer = time.AfterFunc(time.Hour, h.publish)
+	h.timer.Stop()
+	return h
+}
+
+// add publishes a hint within hintPause.
+func (h *hints) add(ticket string, seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	if len(h.wait) == 0 {
+		h.timer.Reset(hintPause)
+	}
+	h.wait = append(h.wait, hint{ticket, seq})
+}
+
+// publish publishes the collected hints.
+func (h *hints) publish() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	body := make([]byte, 0, 20) // the library copies it
+	for _, each := range h.wait {
+		_ = h.nc.Publish(feedSubject(each.ticket), strconv.AppendUint(body, each.seq, 10))
+	}
+	clear(h.wait)
+	h.wait = h.wait[:0]
+}
+
+// close publishes the last hints.
+func (h *hints) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.timer.Stop()
+	h.publish()
+}
+
+// Feed implements broker.Engine.
+func (j *Engine) Feed(ctx context.Context, ticket string) (<-chan uint64, func(), error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if j.isClosed() {
+		return nil, nil, broker.ErrClosed
+	}
+	latest := make(chan uint64, 1)
+	// The library calls the handler of a subscription from one goroutine,
+	// which makes it the only sender.
+	sub, err := j.nc.Subscribe(feedSubject(ticket), func(m *nats.Msg) {
+		seq, err := strconv.ParseUint(string(m.Data), 10, 64)
+		if err != nil {
+			return
+		}
+		select {
+		case <-latest: // the newest replaces one not yet read
+		default:
+		}
+		latest <- seq
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("feed of %s: %w: %w", ticket, broker.ErrUnreachable, err)
+	}
+	cancel := context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() })
+	return latest, func() { cancel(); _ = sub.Unsubscribe() }, nil
 }

@@ -1,12 +1,15 @@
 package jetstream
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -16,67 +19,74 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// Topology is how the streams stand on the engine. The zero value is one
-// replica, everything persisted as the node is configured to.
+// Topology describes the streams on the engine. The zero value means one replica, with the node's
+// configured persistence.
 type Topology struct {
-	// Replicas of every stream; 0 is 1. A cluster of three nodes wants 3.
+	// Replicas of every stream; 0 is 1. A cluster of three nodes should have 3.
 	Replicas int
-	// AsyncWork lets work, timers and presence persist asynchronously on a
-	// single node that syncs every write of the ledger: 2.5 times the
-	// throughput. A power cut may take up to their last 30 s, and their
-	// sequences with them, which is why ResetOutbox is then required before
-	// anything is served. Ignored with more than one replica. Ledgers of such a
-	// node have their appends synced in groups (see docs/decisions/0018-group-commit.md).
+	// AsyncWork lets work, timers and presence persist asynchronously on a single node that syncs every
+	// write of the ledger: 2.5 times the throughput. A power cut may lose up to their last 30 s, and
+	// their sequences with them, so ResetOutbox is then required before any client is served. Ignored
+	// with more than one replica.
 	AsyncWork bool
-	// Fsync is when the servers sync what they write, by the word of the operator that
-	// configured them: FsyncAlways or FsyncInterval. It can't be seen from a
-	// connection; it is recorded for who judges. Empty is not known, and changes
-	// no record.
+	// Fsync is when the servers sync their writes, as declared by the operator that configured them:
+	// FsyncAlways or FsyncInterval. A connection cannot find out; the value is recorded for diagnosis.
+	// Empty is unknown, and changes no record. With FsyncAlways appends to a ledger of one replica are
+	// synced in groups.
 	Fsync string
 }
 
-// When servers sync what they write: before they acknowledge it, or at an interval.
+// memoryOutbox reports whether work and timers are in memory: on an operator's single server that
+// syncs every write, because each would cost a sync. They are lost with the server's process, and
+// recreated (recreatedStreams). Our own node uses AsyncWork instead.
+func (t Topology) memoryOutbox() bool {
+	return t.Fsync == FsyncAlways && !t.AsyncWork && t.Replicas <= 1
+}
+
+// When servers sync writes: before they acknowledge them, or at an interval.
 const (
 	FsyncAlways   = "always"
 	FsyncInterval = "interval"
 )
 
 const (
-	// blobAge is twice the age of the ledger: a body is put again, hence young again, when it
-	// is referred to at more than half of its age.
+	// blobAge is twice the age of the ledger: a body that is referred to at more than half of that age
+	// is stored again, which renews its age.
 	blobAge = 2 * broker.LedgerAge
-	// markerAge is how long the engine remembers for watchers that a holder
-	// went. A watch that was cut off begins anew, so an hour is ample.
+	// markerAge is how long the engine keeps the marker of a removed holder for watchers. An
+	// interrupted watch starts over, so an hour is ample.
 	markerAge = time.Hour
-	// duplicateWindow is as short as may be: no message of ours has an id, and
-	// a window costs memory and a slow restart.
+	// duplicateWindow is as short as possible: our messages have no ids, and a window costs memory and
+	// a slow restart.
 	duplicateWindow = time.Second
 	// neverReached is a MaxMsgsPerSubject that only halves the store's block
 	// size, and with it cold reads and cache.
 	neverReached = 1 << 40
-	// workspaceAppends is how many appends of a workspace are kept: a client that lost the answer
-	// to its own finds it among them.
+	// workspaceAppends is how many appends of a workspace are kept: a client that lost the answer to
+	// its append finds it among them.
 	workspaceAppends = 64
-	// workConsumersMax is room for 10,000 agents of four lanes. The engine's
-	// own default is 1,000 consumers a stream.
+	// workConsumersMax allows 10,000 agents with four lanes. The engine's default is 1,000 consumers
+	// per stream.
 	workConsumersMax = 40_000
 )
 
-// Metadata of the ledger stream. It says how the others are to be made again
-// when they are lost, by the process that finds out.
+// Metadata of the ledger stream. It records how the others are recreated when they are lost, by the
+// process that notices it.
 const (
 	metaReplicas  = "handoff_replicas"
 	metaAsyncWork = "handoff_async_work"
 	metaFsync     = "handoff_fsync"
-	// metaRestored is when the ledger was restored from a backup: from then on it is
-	// another one than that from which the backup was made. metaBegan is when that began.
+	// metaRestored is when the ledger was restored from a backup: since then it is another ledger than
+	// the one in the backup. metaBegan is when that one began.
 	metaRestored = "handoff_restored_at"
 	metaBegan    = "handoff_began_at"
+	// metaAccepted are the entries that the ledger has lost and whose loss a person has accepted.
+	metaAccepted = "handoff_accepted_loss"
 )
 
 // RestoredMetadata returns the metadata of a ledger that is restored from a backup. had is the
-// metadata of the stream in the backup, made is when that stream was made, and at is the
-// instant of the restore.
+// metadata of the stream in the backup, made is the creation time of that stream, and at is the
+// time of the restore.
 func (t Topology) RestoredMetadata(had map[string]string, made, at time.Time) map[string]string {
 	metadata := map[string]string{metaBegan: made.UTC().Format(time.RFC3339Nano)}
 	maps.Copy(metadata, had) // a ledger may be restored more than once
@@ -85,26 +95,63 @@ func (t Topology) RestoredMetadata(had map[string]string, made, at time.Time) ma
 	return metadata
 }
 
-// ledgerTimes are when a ledger became the one that it is, and when it began.
-func ledgerTimes(info *jetstream.StreamInfo) (created, began time.Time) {
-	created, began = info.Created.UTC(), info.Created.UTC()
-	if restored, err := time.Parse(time.RFC3339Nano, info.Config.Metadata[metaRestored]); err == nil {
-		created = restored
+// AcceptLoss records that a person has accepted the loss of entries. Since then the ledger is
+// another one: indexes start over, and older witnesses do not count.
+func AcceptLoss(ctx context.Context, nc *nats.Conn, lost []broker.Range, at time.Time) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
 	}
-	if at, err := time.Parse(time.RFC3339Nano, info.Config.Metadata[metaBegan]); err == nil {
-		began = at
+	stream, err := js.Stream(ctx, LedgerStream)
+	if err != nil {
+		return wrapStream("read", LedgerStream, err)
 	}
-	return created, began
+	info := stream.CachedInfo()
+	cfg := info.Config
+	_, began, accepted := LedgerIdentity(info.Created, cfg.Metadata)
+	all, err := json.Marshal(broker.MergeRanges(append(accepted, lost...)))
+	if err != nil {
+		return err
+	}
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	cfg.Metadata[metaBegan] = began.Format(time.RFC3339Nano)
+	cfg.Metadata[metaRestored], cfg.Metadata[metaAccepted] = at.UTC().Format(time.RFC3339Nano), string(all)
+	if _, err := js.UpdateStream(ctx, cfg); err != nil {
+		return wrapStream("accept the loss in", LedgerStream, err)
+	}
+	return nil
 }
 
-// streams are all that a Topology consists of. now gives the streams that are
-// made anew their first sequence: it only ever grows, so that acknowledgements
-// meant for an older stream of the same name hit nothing.
+// LedgerIdentity returns the times at which a ledger was created or restored, and at which it
+// began. accepted are the entries whose loss was accepted; made is the creation time of its stream.
+func LedgerIdentity(made time.Time, metadata map[string]string) (created, began time.Time, accepted []broker.Range) {
+	created, began = made.UTC(), made.UTC()
+	if restored, err := time.Parse(time.RFC3339Nano, metadata[metaRestored]); err == nil {
+		created = restored
+	}
+	if at, err := time.Parse(time.RFC3339Nano, metadata[metaBegan]); err == nil {
+		began = at
+	}
+	if err := json.Unmarshal([]byte(metadata[metaAccepted]), &accepted); err != nil {
+		accepted = nil
+	}
+	return created, began, accepted
+}
+
+// streams returns the streams of a Topology. now determines the first sequence of newly created
+// streams: it only grows, so that acknowledgements for an older stream of the same name match no
+// message.
 func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 	replicas := max(t.Replicas, 1)
 	persist := jetstream.DefaultPersistMode
 	if t.AsyncWork && replicas == 1 {
 		persist = jetstream.AsyncPersistMode
+	}
+	outbox := jetstream.FileStorage
+	if t.memoryOutbox() {
+		outbox = jetstream.MemoryStorage
 	}
 	first := uint64(now.UnixMicro())
 	bucket := func(name string) jetstream.StreamConfig {
@@ -121,7 +168,7 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 	agents, holders := bucket(AgentBucket), bucket(HolderBucket)
 	agents.Description = "agents: id to profile"
 	holders.Description = "holders: who is present, and with which load"
-	holders.PersistMode = persist
+	holders.PersistMode, holders.FirstSeq = persist, holderFirstSeq(now)
 	return []jetstream.StreamConfig{
 		{
 			Name: LedgerStream, Description: "the truth: one subject a handoff, its last message is its head",
@@ -133,12 +180,12 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 		},
 		{
 			Name: WorkStream, Description: "offers in the queues of agents; made again from the ledger when lost",
-			Subjects: []string{workPrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist,
+			Subjects: []string{workPrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist, Storage: outbox,
 			Retention: jetstream.WorkQueuePolicy, MaxConsumers: workConsumersMax, AllowDirect: true, Duplicates: duplicateWindow,
 		},
 		{
 			Name: TimerStream, Description: "wake-ups, waiting and due; made again from the ledger when lost",
-			Subjects: []string{timerPrefix + ">", duePrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist,
+			Subjects: []string{timerPrefix + ">", duePrefix + ">"}, Replicas: replicas, FirstSeq: first, PersistMode: persist, Storage: outbox,
 			Retention: jetstream.WorkQueuePolicy, AllowMsgSchedules: true, AllowRollup: true, AllowDirect: true, Duplicates: duplicateWindow,
 		},
 		agents,
@@ -147,8 +194,8 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Name: blobStream, Description: "packages and results over the inline limit, by digest",
 			Subjects: []string{blobPrefix + "C.>", blobPrefix + "M.>"}, Replicas: replicas,
 			Discard: jetstream.DiscardNew, AllowRollup: true, MaxAge: blobAge, Duplicates: duplicateWindow,
-			// No direct gets: a body that was just put must be found, whichever
-			// replica would have answered.
+			// No direct gets: a newly stored body must be found, and a replica that answers may not have it
+			// yet.
 		},
 		{
 			Name: WorkspaceStream, Description: "what the handoffs of a workflow share: one subject a workflow, its last message is its head",
@@ -158,18 +205,17 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 	}
 }
 
-// EnsureTopology makes the streams that are missing and strengthens those that
-// stand. It never weakens one: replicas and ages only grow, retention, storage
-// and persistence stay, and what an operator set beyond that is left alone. It
-// may be called by any number of processes at once and again at any time. What
-// fails in passing (a cluster that still elects) it tries again until ctx ends, and for
-// 30 s at most where ctx has no deadline.
+// EnsureTopology creates the missing streams and strengthens the existing ones. It never weakens
+// one: replicas and ages only grow, retention, storage and persistence are kept, and so are other
+// settings of an operator. It may be called by several processes at once, and repeatedly. It
+// retries temporary errors (a cluster that still elects) until ctx ends, and for 30 s at most if
+// ctx has no deadline.
 func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
 	}
-	// A cluster that has just started may have a leader and miss a peer.
+	// A cluster that has just started may have a leader and lack a peer.
 	patience := backoff.NewExponentialBackOff(backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(10*time.Second))
 	return backoff.Retry(func() error {
@@ -183,15 +229,15 @@ func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	for _, want := range t.streams(time.Now()) {
-		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { _, err := ensureStream(ctx, js, want); return err }); err != nil {
+		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
 		}
 	}
 	return retryWhileTemporary(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
 }
 
-// settlePatience is how long a cluster may take to be able to make streams, for callers
-// that do not say how long.
+// settlePatience is how long a cluster may take until it can create streams, if ctx has no
+// deadline.
 const settlePatience = 30 * time.Second
 
 // retryWhileTemporary repeats op while its error is temporary.
@@ -214,66 +260,31 @@ func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, op func(co
 	}, newBackOff(ctx))
 }
 
-// ensureOutboxStreams makes the streams again that may be deleted at any time, as the
-// ledger's metadata says, and returns when each was made that was missing.
-func ensureOutboxStreams(ctx context.Context, js jetstream.JetStream) (made map[string]time.Time, err error) {
-	ledger, err := js.Stream(ctx, LedgerStream)
+// ensureStream creates the stream, or strengthens the existing one.
+func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
+	stream, _, err := makeMissing(ctx, js, want)
 	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", LedgerStream, err)
-	}
-	meta := ledger.CachedInfo().Config.Metadata
-	t := Topology{Replicas: ledger.CachedInfo().Config.Replicas, AsyncWork: meta[metaAsyncWork] == "true"}
-	made = map[string]time.Time{}
-	for _, want := range t.streams(time.Now()) {
-		if want.Name != WorkStream && want.Name != TimerStream {
-			continue
-		}
-		created, err := ensureStream(ctx, js, want)
-		if err != nil {
-			return made, err
-		}
-		if !created.IsZero() {
-			made[want.Name] = created
-		}
-	}
-	return made, putSentinel(ctx, js)
-}
-
-// ensureStream returns when the stream was made, if it was missing and this made it.
-func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (created time.Time, err error) {
-	stream, err := js.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = js.CreateStream(ctx, want)
-		if err == nil {
-			return stream.CachedInfo().Created, nil
-		}
-		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return time.Time{}, wrapStream("create", want.Name, err)
-		}
-		stream, err = js.Stream(ctx, want.Name) // another process was first
-	}
-	if err != nil {
-		return time.Time{}, wrapStream("read", want.Name, err)
+		return err
 	}
 	have := stream.CachedInfo().Config
 	merged, err := strongerConfig(have, want)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	if reflect.DeepEqual(have, merged) {
-		return time.Time{}, nil
+		return nil
 	}
 	_, err = js.UpdateStream(ctx, merged)
-	return time.Time{}, wrapStream("update", want.Name, err)
+	return wrapStream("update", want.Name, err)
 }
 
-// strongerConfig returns what stands with all that want adds to it.
+// strongerConfig returns the configuration have with all that want adds to it.
 func strongerConfig(have, want jetstream.StreamConfig) (jetstream.StreamConfig, error) {
 	if have.Retention != want.Retention {
-		return have, fmt.Errorf("stream %s has retention %v, and Handoff needs %v: it is not ours to change", have.Name, have.Retention, want.Retention)
+		return have, fmt.Errorf("stream %s has retention %v, and Handoff needs %v: Handoff does not change it", have.Name, have.Retention, want.Retention)
 	}
 	if want.Replicas > 1 && have.PersistMode == jetstream.AsyncPersistMode {
-		return have, fmt.Errorf("stream %s persists asynchronously, which the engine allows one replica only: delete it (nats stream rm %s) and try again; it is filled again from the ledger", have.Name, have.Name)
+		return have, fmt.Errorf("stream %s persists asynchronously, which the engine allows one replica only: delete it (nats stream rm %s) and try again; it is refilled from the ledger", have.Name, have.Name)
 	}
 	out := have
 	out.Replicas = max(have.Replicas, want.Replicas)
@@ -307,7 +318,7 @@ func wrapStream(what, name string, err error) error {
 	return nil
 }
 
-// putSentinel puts the first message of the work stream, unless it stands.
+// putSentinel stores the first message of the work stream, unless it exists.
 func putSentinel(ctx context.Context, js jetstream.JetStream) error {
 	msg := nats.NewMsg(sentinelSubject)
 	msg.Data = []byte("no consumer covers this message; see sentinelSubject in package broker")
@@ -318,14 +329,14 @@ func putSentinel(ctx context.Context, js jetstream.JetStream) error {
 	return wrapStream("put the sentinel of", WorkStream, err)
 }
 
-// pushBy is how far ResetOutbox moves a sequence on. No 30 s of unsynced writes
-// hold as many messages.
+// pushBy is how far ResetOutbox advances a sequence: more messages than can be written in 30 s
+// without a sync.
 const pushBy = 1_000_000
 
-// ResetOutbox empties the work and timer streams and advances their sequences.
-// Acknowledgements from before a crash then match no message. It is for a node that persists
-// these streams asynchronously and was not stopped cleanly, before it serves any client.
-// Afterwards the caller fills them again from the ledger. Missing streams are left alone.
+// ResetOutbox empties the work and timer streams and advances their sequences. Acknowledgements
+// from before a crash then match no message. It is for a node that persists these streams
+// asynchronously and was not stopped cleanly, before it serves any client. Afterwards the caller
+// refills them from the ledger. Missing streams are skipped.
 func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 	for _, name := range []string{WorkStream, TimerStream} {
 		stream, err := js.Stream(ctx, name)
@@ -335,8 +346,8 @@ func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 		if err != nil {
 			return wrapStream("read", name, err)
 		}
-		// The clock moves the sequence on as well, should the end of the
-		// stream be lost with the state that knew how far it had come.
+		// The clock advances the sequence as well, in case the end of the stream is lost together with its
+		// sequence.
 		next := max(stream.CachedInfo().State.LastSeq+pushBy, uint64(time.Now().UnixMicro()))
 		if err := stream.Purge(ctx, jetstream.WithPurgeSequence(next)); err != nil {
 			return wrapStream("purge", name, err)
@@ -355,22 +366,22 @@ func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 	return putSentinel(ctx, js)
 }
 
-// StreamStatus is how one stream stands, for people.
+// StreamStatus is the status of one stream, for display.
 type StreamStatus struct {
 	Name     string        `json:"name"`
 	Missing  bool          `json:"missing,omitempty"`
 	Replicas int           `json:"replicas"`
-	Persist  string        `json:"persist"` // "default" or "async"
+	Persist  string        `json:"persist"` // "default", "async" or "memory"
 	MaxAge   time.Duration `json:"max_age,omitempty"`
 	Messages uint64        `json:"messages"`
 	Bytes    uint64        `json:"bytes"`
 	FirstSeq uint64        `json:"first_seq"`
 	LastSeq  uint64        `json:"last_seq"`
-	Leader   string        `json:"leader,omitempty"` // in a cluster
+	Leader   string        `json:"leader,omitempty"` // only in a cluster
 	Created  time.Time     `json:"created"`
 }
 
-// ShowTopology reads how all streams stand, in the order they are made in.
+// ShowTopology reads the status of all streams, in the order of their creation.
 func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, error) {
 	var all []StreamStatus
 	var denied denials
@@ -395,8 +406,8 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	return all, nil
 }
 
-// retryUntilDone asks, and again while that fails in passing, until ctx ends. Each try has
-// tryTimeout: a question that is lost with a leader has no answer, however long it waits.
+// retryUntilDone retries op while its error is temporary, until ctx ends. Each try has tryTimeout:
+// a request that is lost with a leader never gets an answer.
 func retryUntilDone(ctx context.Context, op func(context.Context) error) error {
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
@@ -412,11 +423,153 @@ func retryUntilDone(ctx context.Context, op func(context.Context) error) error {
 func statusOf(info *jetstream.StreamInfo) StreamStatus {
 	s := StreamStatus{Name: info.Config.Name, Replicas: info.Config.Replicas, Persist: "default", MaxAge: info.Config.MaxAge,
 		Messages: info.State.Msgs, Bytes: info.State.Bytes, FirstSeq: info.State.FirstSeq, LastSeq: info.State.LastSeq, Created: info.Created}
-	if info.Config.PersistMode == jetstream.AsyncPersistMode {
+	switch {
+	case info.Config.Storage == jetstream.MemoryStorage:
+		s.Persist = "memory"
+	case info.Config.PersistMode == jetstream.AsyncPersistMode:
 		s.Persist = "async"
 	}
 	if info.Cluster != nil {
 		s.Leader = info.Cluster.Leader
 	}
 	return s
+}
+
+// StreamPlan is the change that EnsureTopology would make to one stream.
+type StreamPlan struct {
+	Stream   string   `json:"stream"`
+	Missing  bool     `json:"missing,omitempty"` // it is to be created
+	Replicas int      `json:"replicas"`          // after the change
+	Stronger []string `json:"stronger,omitempty"`
+	// Weaker are the requested settings that are weaker than the existing ones, which are kept.
+	Weaker []string `json:"weaker,omitempty"`
+}
+
+// PlanTopology returns the changes that EnsureTopology would make, and makes none. Replicas 0 means
+// the number that each stream has, and 1 for missing streams. It is an error if a stream with one
+// of our names may not be changed.
+func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	var all []StreamPlan
+	for _, want := range t.streams(time.Now()) {
+		plan := StreamPlan{Stream: want.Name, Replicas: want.Replicas}
+		err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
+			stream, err := js.Stream(ctx, want.Name)
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				plan.Missing = true
+				return nil
+			}
+			if err != nil {
+				return wrapStream("read", want.Name, err)
+			}
+			have := stream.CachedInfo().Config
+			merged, err := strongerConfig(have, want)
+			if err != nil {
+				return err
+			}
+			plan.Replicas, plan.Stronger = merged.Replicas, strongerWords(have, merged)
+			if t.Replicas > 0 && have.Replicas > t.Replicas {
+				plan.Weaker = append(plan.Weaker, fmt.Sprintf("replicas %d, and %d were requested", have.Replicas, t.Replicas))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, plan)
+	}
+	return all, nil
+}
+
+// ReadTopology reads the existing topology from the ledger's metadata; the zero Topology if there
+// is no ledger. It retries while no server answers, until ctx ends: a cluster that has just elected
+// its first leader may drop a request.
+func ReadTopology(ctx context.Context, nc *nats.Conn) (Topology, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return Topology{}, err
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, standsPatience)
+		t, err := topologyOf(try, js)
+		unheard := try.Err() != nil
+		cancel()
+		if err == nil || !unheard || ctx.Err() != nil {
+			return t, err
+		}
+	}
+}
+
+// standsPatience is the timeout of one request for the topology, which takes milliseconds.
+const standsPatience = 3 * time.Second
+
+// strongerWords describes the changes of strongerConfig.
+func strongerWords(have, merged jetstream.StreamConfig) (words []string) {
+	for _, d := range []struct {
+		what     string
+		from, to any
+	}{
+		{"replicas", have.Replicas, merged.Replicas},
+		{"subjects", strings.Join(have.Subjects, " "), strings.Join(merged.Subjects, " ")},
+		{"kept for", have.MaxAge, merged.MaxAge},
+		{"messages can't be deleted", have.DenyDelete, merged.DenyDelete},
+		{"can't be purged", have.DenyPurge, merged.DenyPurge},
+		{"atomic batches", have.AllowAtomicPublish, merged.AllowAtomicPublish},
+		{"messages that expire", have.AllowMsgTTL, merged.AllowMsgTTL},
+		{"delayed messages", have.AllowMsgSchedules, merged.AllowMsgSchedules},
+		{"markers of expired messages kept for", have.SubjectDeleteMarkerTTL, merged.SubjectDeleteMarkerTTL},
+		{"synced", cmp.Or(have.Metadata[metaFsync], "unknown"), cmp.Or(merged.Metadata[metaFsync], "unknown")},
+	} {
+		if d.from != d.to {
+			words = append(words, fmt.Sprintf("%s: %v -> %v", d.what, d.from, d.to))
+		}
+	}
+	if len(words) == 0 && !reflect.DeepEqual(have, merged) {
+		words = append(words, "description or metadata")
+	}
+	return words
+}
+
+// Streams reads the status of all streams, like ShowTopology.
+func (j *Engine) Streams(ctx context.Context) ([]StreamStatus, error) {
+	return ShowTopology(ctx, j.js)
+}
+
+// Deliveries count the engine's deliveries since its consumers were created, including
+// redeliveries.
+type Deliveries struct {
+	Offers  uint64 // of the agents whose names start with a prefix
+	Entries uint64 // of the ledger, to supervisors that count
+	WakeUps uint64 // and announcements
+}
+
+// Deliveries reads the counts. It requests every consumer of the work stream.
+func (j *Engine) Deliveries(ctx context.Context, agentPrefix string) (d Deliveries, err error) {
+	work, err := j.js.Stream(ctx, WorkStream)
+	if err != nil {
+		return d, err
+	}
+	consumers := work.ListConsumers(ctx)
+	for info := range consumers.Info() {
+		if strings.HasPrefix(info.Name, agentPrefix) {
+			d.Offers += info.Delivered.Consumer
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		return d, err
+	}
+	for stream, count := range map[string]*uint64{LedgerStream: &d.Entries, TimerStream: &d.WakeUps} {
+		consumer, err := j.js.Consumer(ctx, stream, SupervisorConsumer)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			continue
+		}
+		if err != nil {
+			return d, err
+		}
+		*count = consumer.CachedInfo().Delivered.Consumer
+	}
+	return d, nil
 }

@@ -18,31 +18,29 @@ import (
 )
 
 const (
-	// probeInterval is how often a watch of the directory makes sure that
-	// presence can be written, where no beat of this process has shown it.
-	// Every watcher does: a thousand of them write 500 messages a second.
+	// probeInterval is how often a watch of the directory checks that presence can be written, unless a
+	// beat of this process has shown it. Every watcher does so: a thousand of them write 500 messages
+	// per second.
 	probeInterval = 2 * time.Second
-	// probeLapse is how long the engine may stay without a confirmed write
-	// before the watch counts as broken. Where no holder can beat for less, only
-	// holders whose lease is as short lapse unseen. It also notices that this
-	// process itself was frozen.
+	// probeLapse is how long the engine may go without a confirmed write before the watch counts as
+	// broken. While no holder can beat for a shorter time, only holders with such a short lease lapse
+	// unnoticed. It also detects that this process itself was frozen.
 	probeLapse = 5 * time.Second
-	// updatesMax bounds the updates that one snapshot takes in.
+	// updatesMax bounds the updates in one snapshot.
 	updatesMax = 256
 )
 
-// directoryWatch keeps the snapshot that Directory returns. It is one
-// goroutine, in sessions: a session begins with the whole directory and ends
-// when the engine's answers break off. Between sessions the last snapshot
-// stands, with ConnectedSince zero.
+// directoryWatch keeps the snapshot that Directory returns. It is one goroutine, in sessions: a
+// session starts with the whole directory and ends when the engine stops answering. Between
+// sessions the last snapshot remains, with ConnectedSince zero.
 type directoryWatch struct {
 	j       *Engine
 	current atomic.Pointer[lifecycle.Directory]
 	ready   chan struct{} // closed with the first snapshot
-	refused chan struct{} // closed when the engine does not let us watch
+	refused chan struct{} // closed when the engine does not permit the watch
 
 	mu        sync.Mutex
-	refusal   error // once refused is closed
+	refusal   error // set before refused is closed
 	listeners map[int]chan protocol.Holder
 	key       int
 }
@@ -65,7 +63,7 @@ func (w *directoryWatch) departures(ctx context.Context) <-chan protocol.Holder 
 	return ch
 }
 
-// run keeps sessions until Close.
+// run runs sessions until Close.
 func (w *directoryWatch) run() {
 	ctx := w.j.closing
 	pauses := newBackOff(ctx)
@@ -93,7 +91,7 @@ func (w *directoryWatch) run() {
 	}
 }
 
-// failWaiting tells those who wait for the first snapshot that none will come.
+// failWaiting informs waiters for the first snapshot that none will come.
 func (w *directoryWatch) failWaiting(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +101,7 @@ func (w *directoryWatch) failWaiting(err error) {
 	}
 }
 
-// disconnected says in the snapshot that it may be out of date.
+// disconnected marks the snapshot as possibly outdated.
 func (w *directoryWatch) disconnected() {
 	if last := w.current.Load(); last != nil && !last.ConnectedSince.IsZero() {
 		next := *last
@@ -112,7 +110,7 @@ func (w *directoryWatch) disconnected() {
 	}
 }
 
-// session is the directory from one break of the engine's answers to the next.
+// session is the state of the directory from one loss of the engine's answers to the next.
 type session struct {
 	w       *directoryWatch
 	since   time.Time
@@ -129,6 +127,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 	if err := w.probe(ctx); err != nil {
 		return err
 	}
+	epoch := w.j.holderEpoch.Load()
 	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
 	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
 	if err != nil {
@@ -143,7 +142,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	defer cancel() // before that wait
+	defer cancel() // before probes.Wait
 	probed := make(chan error, 1)
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -170,12 +169,14 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 			}
 			probing = false
 		case <-tick.C:
-			// Wall time, without the monotonic reading: that one stands still
-			// while the machine sleeps, and leases don't.
+			// Wall time, without the monotonic reading, which pauses while the machine sleeps; leases don't.
 			if beat := time.Unix(0, w.j.lastBeat.Load()); beat.After(confirmed) {
 				confirmed = beat
 			}
 			since := time.Since(confirmed)
+			if w.j.holderEpoch.Load() != epoch { // the watch belongs to the lost stream
+				return fmt.Errorf("%w: stream %s was replaced", broker.ErrUnreachable, holderStream)
+			}
 			if since > probeLapse {
 				return fmt.Errorf("%w: presence cannot be written since %s", broker.ErrUnreachable, confirmed)
 			}
@@ -187,9 +188,8 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 	}
 }
 
-// probe writes to the holders' bucket as a beat does. A read would not do: a
-// leader that has lost its quorum still answers those for a while, and the
-// presence of all holders lapses meanwhile.
+// probe writes to the holders' bucket like a beat. A read would not do: a leader that has lost its
+// quorum still answers reads for a while, and the presence of all holders lapses meanwhile.
 func (w *directoryWatch) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -197,7 +197,10 @@ func (w *directoryWatch) probe(ctx context.Context) error {
 		return errDisconnected
 	}
 	began := time.Now()
-	_, err := w.j.publish(ctx, nats.NewMsg(probeSubject))
+	seq, err := w.j.publish(ctx, nats.NewMsg(probeSubject))
+	if err == nil {
+		w.j.holderEpoch.Store(holderEpochOf(seq))
+	}
 	return w.j.denied.explain(w.j.nc, began, err)
 }
 
@@ -211,8 +214,7 @@ func (w *directoryWatch) watch(ctx context.Context, bucket string, keys ...strin
 	return watcher, w.j.denied.explain(w.j.nc, began, err)
 }
 
-// applyAll takes in an update, and those that are there already, and shows the
-// snapshot after them.
+// applyAll applies an update, and those that are pending already, and publishes a snapshot.
 func (s *session) applyAll(e jetstream.KeyValueEntry, more <-chan jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
 	s.apply(e, apply)
 	for range updatesMax {
@@ -232,7 +234,7 @@ func (s *session) applyAll(e jetstream.KeyValueEntry, more <-chan jetstream.KeyV
 	}
 }
 
-// apply takes in one update; nil is a watch that has caught up.
+// apply applies one update; nil means that a watch has caught up.
 func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValueEntry)) {
 	if e == nil {
 		s.lag--
@@ -258,7 +260,7 @@ func (s *session) agent(e jetstream.KeyValueEntry) {
 	s.agents[e.Key()] = p
 }
 
-// settings takes in those of the fleet. Where they cannot be read, the last ones stay.
+// settings applies the settings of the fleet. If they are unreadable, the last ones are kept.
 func (s *session) settings(e jetstream.KeyValueEntry) {
 	if e.Operation() != jetstream.KeyValuePut {
 		s.fleet = nil
@@ -266,7 +268,7 @@ func (s *session) settings(e jetstream.KeyValueEntry) {
 	}
 	fleet, err := fleetIn(e.Value())
 	if err != nil {
-		s.w.j.cfg.Log.Warn("settings of the fleet not readable; the last ones hold", "seq", e.Revision(), "err", err)
+		s.w.j.cfg.Log.Warn("settings of the fleet not readable; the previous ones apply", "seq", e.Revision(), "err", err)
 		return
 	}
 	s.fleet = &fleet
@@ -290,7 +292,7 @@ func (s *session) holder(e jetstream.KeyValueEntry) {
 	s.holders[id] = h
 }
 
-// publishSnapshot makes the snapshot and tells of those who went.
+// publishSnapshot publishes a snapshot, and reports the departed holders.
 func (s *session) publishSnapshot() {
 	last := s.w.current.Load()
 	first := last == nil
@@ -308,7 +310,7 @@ func (s *session) publishSnapshot() {
 	now := s.w.j.Now()
 	for _, h := range last.Holders {
 		if h.Attends() {
-			next.LastPresent[h.Agent] = now // unless another holder does still
+			next.LastPresent[h.Agent] = now // unless another holder of it is present
 		}
 	}
 	for agent, at := range last.LastPresent {
@@ -337,7 +339,7 @@ func (w *directoryWatch) notifyDeparted(h protocol.Holder) {
 	for _, ch := range w.listeners {
 		select {
 		case ch <- h:
-		default: // no caller reads: this is best effort
+		default: // no caller reads: best effort
 		}
 	}
 }

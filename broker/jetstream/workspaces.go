@@ -27,7 +27,7 @@ func (j *Engine) WorkspaceHead(ctx context.Context, id string) (broker.Workspace
 	return broker.WorkspaceEntry{Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}, nil
 }
 
-// unsupported is the error of an engine without the stream.
+// unsupported returns the error of an engine without the stream.
 func unsupported(err error) error {
 	if hasCode(err, codeNoStream) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return broker.ErrNoWorkspaces
@@ -35,8 +35,8 @@ func unsupported(err error) error {
 	return err
 }
 
-// AppendWorkspace implements broker.Engine. It is called with a head that was read: a stream that
-// is missing has been noticed.
+// AppendWorkspace implements broker.Engine. Its caller has read the head, so a missing stream was
+// noticed.
 func (j *Engine) AppendWorkspace(ctx context.Context, id string, after uint64, record string, body []byte) (seq uint64, err error) {
 	if err := protocol.CheckID("workspace", id); err != nil {
 		return 0, err
@@ -59,8 +59,8 @@ func (j *Engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 	return seq, nil
 }
 
-// workspaceSuccessor tells whether the successor of sequence after is this record: an append that
-// timed out may have been stored.
+// workspaceSuccessor returns the successor of sequence after if it is this record, because an
+// append that timed out may have been stored; otherwise ErrConflict.
 func (j *Engine) workspaceSuccessor(ctx context.Context, id string, after uint64, record string) (uint64, error) {
 	next, err := j.getMessage(ctx, WorkspaceStream, getRequest{Seq: after + 1, NextFor: workspaceSubject(id)})
 	switch {

@@ -55,7 +55,7 @@ agent announcer --description "says in one line what is new" --capability announ
 serve() {
   name=$1
   shift
-  handoff work --agent "$name" -- "$@" 2>"$dir/$name.log" &
+  handoff work --agent "$name" --env 'HANDOFF_LLM_*,FLEET_OUT' -- "$@" 2>"$dir/$name.log" &
   pids="$pids $!"
 }
 serve desk sh "$fleet/desk.sh"
@@ -103,5 +103,5 @@ code=0
 handoff wait "$T" --chain || code=$?
 handoff result "$T" --chain || true
 handoff tree "$T"
-handoff budget "$T"
+handoff show "$T" --budget
 exit "$code"

@@ -30,40 +30,50 @@ package bench
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math/rand/v2"
+	"os"
 	"os/exec"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Defaults and limits of Config.
 const (
 	DurationDefault = 10 * time.Second
-	DurationMax     = time.Hour
-	HandoffsMax     = 100_000_000
+	durationMax     = time.Hour
+	handoffsMax     = 100_000_000
 	WarmupDefault   = 2 * time.Second
-	WarmupMax       = 10 * time.Minute
-	DrainDefault    = time.Minute
+	warmupMax       = 10 * time.Minute
+	drainDefault    = time.Minute
 
 	SubmittersDefault = 32
-	SubmittersMax     = 4_096
+	submittersMax     = 4_096
 	SlotsDefault      = 64
 	SlotsMax          = 65_536
 	AgentsMax         = 10_000
-	ProcessesMax      = 256
+	processesMax      = 256
 
 	SizeDefault = 1_024
-	SizeMax     = protocol.PackageBytesMax
+	sizeMax     = protocol.PackageBytesMax
 
-	RateMax      = 1_000_000
+	rateMax      = 1_000_000
 	ProbeDefault = 200
-	ProbeMax     = 100_000
-	StoredMax    = 100_000_000
-	RoundsMax    = 100
+	probeMax     = 100_000
+	storedMax    = 100_000_000
+	roundsMax    = 100
 
 	// OpenDefault is how many handoffs are open at most in a closed loop. It is more than
 	// slots and submitters hold together, and few enough that the time in a queue does not
@@ -71,7 +81,7 @@ const (
 	OpenDefault = 1_024
 	// OpenRateDefault is the same at a fixed rate, where a growing queue must be visible.
 	OpenRateDefault = 100_000
-	OpenMax         = 10_000_000
+	openMax         = 10_000_000
 
 	// DeferFor is the delay that a deferral asks for.
 	DeferFor = time.Second
@@ -171,29 +181,29 @@ func (c Config) Validate() error {
 		field            string
 		value, low, high int
 	}{
-		{"submitters", c.Submitters, 0, SubmittersMax}, {"slots", c.Slots, 0, SlotsMax}, {"agents", c.Agents, 0, AgentsMax},
-		{"n", c.N, 0, HandoffsMax}, {"stored", c.Stored, 0, StoredMax}, {"rounds", c.Rounds, 0, RoundsMax},
-		{"workers_as_processes", c.Processes, 0, ProcessesMax},
-		{"probes", c.Probes, -1, ProbeMax}, {"open", c.Open, 0, OpenMax},
+		{"submitters", c.Submitters, 0, submittersMax}, {"slots", c.Slots, 0, SlotsMax}, {"agents", c.Agents, 0, AgentsMax},
+		{"n", c.N, 0, handoffsMax}, {"stored", c.Stored, 0, storedMax}, {"rounds", c.Rounds, 0, roundsMax},
+		{"workers_as_processes", c.Processes, 0, processesMax},
+		{"probes", c.Probes, -1, probeMax}, {"open", c.Open, 0, openMax},
 	} {
 		if err := checkRange(check.field, check.value, check.low, check.high); err != nil {
 			return err
 		}
 	}
 	if c.Size != 0 {
-		if err := checkRange("size", c.Size, sizeMin, SizeMax); err != nil {
+		if err := checkRange("size", c.Size, sizeMin, sizeMax); err != nil {
 			return err
 		}
 	}
 	switch {
-	case c.Duration < 0 || c.Duration > DurationMax:
-		return protocol.Errorf(protocol.CodeInvalid, "duration", "is %v, must be at most %v", c.Duration, DurationMax)
-	case c.Warmup > WarmupMax:
-		return protocol.Errorf(protocol.CodeInvalid, "warmup", "is %v, must be at most %v", c.Warmup, WarmupMax)
-	case c.Drain < 0 || c.Drain > DurationMax:
-		return protocol.Errorf(protocol.CodeInvalid, "drain", "is %v, must be at most %v", c.Drain, DurationMax)
-	case c.Rate < 0 || c.Rate > RateMax:
-		return protocol.Errorf(protocol.CodeInvalid, "rate", "is %v, must be 0 to %d handoffs a second", c.Rate, RateMax)
+	case c.Duration < 0 || c.Duration > durationMax:
+		return protocol.Errorf(protocol.CodeInvalid, "duration", "is %v, must be at most %v", c.Duration, durationMax)
+	case c.Warmup > warmupMax:
+		return protocol.Errorf(protocol.CodeInvalid, "warmup", "is %v, must be at most %v", c.Warmup, warmupMax)
+	case c.Drain < 0 || c.Drain > durationMax:
+		return protocol.Errorf(protocol.CodeInvalid, "drain", "is %v, must be at most %v", c.Drain, durationMax)
+	case c.Rate < 0 || c.Rate > rateMax:
+		return protocol.Errorf(protocol.CodeInvalid, "rate", "is %v, must be 0 to %d handoffs a second", c.Rate, rateMax)
 	case c.Deferred > 1:
 		return protocol.Errorf(protocol.CodeInvalid, "deferred", "is %v, must be a share of at most 1", c.Deferred)
 	case c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3:
@@ -227,7 +237,7 @@ func (c Config) withDefaults() Config {
 	c.Open = cmp.Or(c.Open, OpenDefault)
 	c.Duration = cmp.Or(c.Duration, DurationDefault)
 	c.Warmup = cmp.Or(c.Warmup, WarmupDefault)
-	c.Drain = cmp.Or(c.Drain, DrainDefault)
+	c.Drain = cmp.Or(c.Drain, drainDefault)
 	c.Deferred = cmp.Or(c.Deferred, 0.01)
 	c.Probes, c.Warmup, c.Deferred = max(c.Probes, 0), max(c.Warmup, 0), max(c.Deferred, 0)
 	c.Fsync = cmp.Or(c.Fsync, embedded.FsyncAlways)
@@ -239,3 +249,488 @@ func (c Config) withDefaults() Config {
 }
 
 func (c Config) progressf(format string, args ...any) { c.Progress(fmt.Sprintf(format, args...)) }
+
+// deployment is the engine of a round: nodes of our own, or an existing engine.
+type deployment struct {
+	cfg       Config
+	dir       string
+	removeDir bool // dir, with the home
+	loading   bool // fsync at an interval, whatever the configuration: it is being filled
+	node      *embedded.Node
+	cluster   *embedded.Cluster
+	nextNode  int // of the cluster's nodes, to connect to
+}
+
+// openDeployment starts nodes of our own, if the configuration has no engine. dir "" is a
+// temporary directory, which close removes.
+func openDeployment(ctx context.Context, cfg Config, dir string) (_ *deployment, err error) {
+	d := &deployment{cfg: cfg, dir: dir}
+	if cfg.Connect != nil {
+		return d, nil
+	}
+	if dir == "" {
+		if d.dir, err = os.MkdirTemp("", "handoff-bench-"); err != nil {
+			return nil, err
+		}
+		d.removeDir = true
+	}
+	if err := d.start(ctx); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *deployment) start(ctx context.Context) (err error) {
+	// As in handoff dev: where every write of the ledger is synced, the streams derived
+	// from it need not be.
+	topology := jetstream.Topology{Replicas: d.cfg.Replicas, AsyncWork: d.cfg.Fsync == embedded.FsyncAlways}
+	if d.cfg.Replicas > 1 {
+		if d.cluster, err = embedded.StartCluster(ctx, d.cfg.Replicas, d.dir, d.fsync()); err != nil {
+			return err
+		}
+		return ensureTopology(ctx, d.cluster.Nodes[0], topology)
+	}
+	if d.node, err = embedded.Start(ctx, embedded.Config{Dir: d.dir, Fsync: d.fsync(), DontListen: d.cfg.Processes == 0, Log: d.cfg.Log}); err != nil {
+		return err
+	}
+	return ensureTopology(ctx, d.node, topology)
+}
+
+func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topology) error {
+	nc, err := node.Conn()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return jetstream.EnsureTopology(ctx, nc, t)
+}
+
+// nodes returns the nodes of our own; nil for an existing engine.
+func (d *deployment) nodes() []*embedded.Node {
+	switch {
+	case d.node != nil:
+		return []*embedded.Node{d.node}
+	case d.cluster != nil:
+		return d.cluster.Nodes
+	}
+	return nil
+}
+
+// url is where worker processes find nodes of our own; "" for an existing engine.
+func (d *deployment) url() string {
+	switch {
+	case d.node != nil:
+		return d.node.ClientURL()
+	case d.cluster != nil:
+		return d.cluster.URL()
+	}
+	return ""
+}
+
+// connect makes a connection of its own and an engine over it.
+func (d *deployment) connect(ctx context.Context) (broker.Engine, func(), error) {
+	if d.cfg.Connect != nil {
+		return d.cfg.Connect(ctx)
+	}
+	nodes := d.nodes()
+	node := nodes[d.nextNode%len(nodes)]
+	d.nextNode++
+	nc, err := node.Conn()
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: d.cfg.Log})
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return engine, func() { _ = engine.Close(); nc.Close() }, nil
+}
+
+func (d *deployment) close() error {
+	var err error
+	switch {
+	case d.node != nil:
+		err = d.node.Stop()
+	case d.cluster != nil:
+		err = d.cluster.Stop()
+	}
+	if d.removeDir {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}
+
+// engineCounters counts the messages and bytes that an engine has stored and moved so far.
+type engineCounters struct {
+	streams    map[string]jetstream.StreamStatus
+	deliveries jetstream.Deliveries
+	node       embedded.Stats // of all nodes of our own together
+}
+
+// readCounters reads the engine's counters, before or after a measurement, never during one.
+func (d *deployment) readCounters(ctx context.Context, engine broker.Engine, agents string) (engineCounters, error) {
+	ctx, cancel := context.WithTimeout(ctx, countersTimeout)
+	defer cancel()
+	s := engineCounters{streams: map[string]jetstream.StreamStatus{}}
+	js, ok := engine.(*jetstream.Engine)
+	if !ok {
+		return s, fmt.Errorf("bench: an engine of kind %T has no counters", engine)
+	}
+	streams, err := js.Streams(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, status := range streams {
+		s.streams[status.Name] = status
+	}
+	if s.deliveries, err = js.Deliveries(ctx, agents); err != nil {
+		return s, err
+	}
+	for _, node := range d.nodes() {
+		f, err := node.Stats()
+		if err != nil {
+			return s, err
+		}
+		s.node.InMessages += f.InMessages
+		s.node.OutMessages += f.OutMessages
+		s.node.InBytes += f.InBytes
+		s.node.OutBytes += f.OutBytes
+	}
+	return s, nil
+}
+
+const countersTimeout = 30 * time.Second
+
+// recentTicketsMax is how many tickets are remembered for status reads.
+const recentTicketsMax = 1 << 14
+
+// recentTickets remembers the last tickets.
+type recentTickets struct {
+	next    atomic.Uint64
+	tickets [recentTicketsMax]atomic.Pointer[string]
+}
+
+func newRecentTickets() *recentTickets { return new(recentTickets) }
+
+func (r *recentTickets) put(ticket string) {
+	r.tickets[(r.next.Add(1)-1)%recentTicketsMax].Store(&ticket)
+}
+
+// random returns one of them; "" while there is none.
+func (r *recentTickets) random(rng *rand.Rand) string {
+	n := min(r.next.Load(), recentTicketsMax)
+	if n == 0 {
+		return ""
+	}
+	if ticket := r.tickets[rng.Uint64N(n)].Load(); ticket != nil {
+		return *ticket
+	}
+	return ""
+}
+
+// probeReaders is how many status reads may be under way at a time.
+const probeReaders = 4
+
+// probeStatus reads statuses at a fixed rate until ctx ends, each counted from its intended
+// instant: of recent tickets and, if the ledger has stored handoffs, of half as many of those.
+func probeStatus(ctx context.Context, cfg Config, b *broker.Broker, rec *recorder, tickets *recentTickets, stored func(int) string) error {
+	if cfg.Probes == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	intended := make(chan int64)
+	var wg sync.WaitGroup
+	for i := range probeReaders {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(i), 1))
+			for at := range intended {
+				name, ticket := Status, tickets.random(rng)
+				if cfg.Stored > 0 && rng.IntN(2) == 0 {
+					name, ticket = StatusStored, stored(rng.IntN(cfg.Stored))
+				}
+				if ticket == "" {
+					continue
+				}
+				if _, err := b.Status(ctx, ticket); err != nil && ctx.Err() == nil {
+					cancel(fmt.Errorf("status: %w", err))
+				}
+				rec.recordSince(name, at)
+			}
+		})
+	}
+	step := int64(time.Second) / int64(cfg.Probes)
+	timer := newPreciseTimer()
+	for at := rec.clock.now(); ctx.Err() == nil; at += step {
+		timer.sleep(time.Duration(at - rec.clock.now()))
+		select {
+		case intended <- at:
+		case <-ctx.Done():
+		}
+	}
+	timer.close()
+	close(intended)
+	wg.Wait()
+	if cause := context.Cause(ctx); cause != context.Canceled {
+		return cause
+	}
+	return nil
+}
+
+// Workers may be processes of their own, as they are in production. They talk with the measuring
+// process in lines of JSON: an assignment, then controls, on standard input; reports on
+// standard output. A worker process ends with its standard input.
+
+// assignment is the part of the load that a worker process takes.
+type assignment struct {
+	Source   string   `json:"source"`
+	Agents   []string `json:"agents"`
+	Slots    int      `json:"slots"` // for each agent
+	Deferred float64  `json:"deferred"`
+}
+
+// control begins and ends the measurement. A worker process answers each with a measurement: the
+// first is empty: every completion after the reported ones is counted.
+type control struct {
+	Measure bool `json:"measure"`
+}
+
+// workerReport is one report of a worker process: how many handoffs have completed so far, and
+// the answer to a control.
+type workerReport struct {
+	Completed int64        `json:"completed"`
+	Measured  *measurement `json:"measured,omitempty"`
+	Error     string       `json:"error,omitempty"`
+}
+
+type measurement struct {
+	InWindow   int64             `json:"in_window"`
+	Deferred   int64             `json:"deferred"`
+	CPU        time.Duration     `json:"cpu"`
+	PeakBytes  int64             `json:"peak_bytes"`
+	Histograms map[string][]byte `json:"tallies"` // histograms, compressed
+}
+
+// reportInterval is the time between two reports of a worker process. Submitters wait for them
+// while too many handoffs are open.
+const reportInterval = 10 * time.Millisecond
+
+// ServeProcess runs a worker process until in ends. The measuring process writes its assignment
+// to in and reads its reports from out.
+func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	controls := json.NewDecoder(in)
+	var assigned assignment
+	if err := controls.Decode(&assigned); err != nil {
+		return fmt.Errorf("the assignment of a worker process: %w", err)
+	}
+	rec := newRecorder(newClock(), assigned.Source)
+	b, err := broker.New(engine, broker.Config{Observer: rec})
+	if err != nil {
+		return err
+	}
+	reports := &reportWriter{out: json.NewEncoder(out)}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for wait(ctx, reportInterval) {
+			reports.write(workerReport{Completed: rec.completed.Load()})
+		}
+	})
+	wg.Go(func() {
+		defer cancel() // the end of in ends the process
+		atStart := usage{}
+		for {
+			var c control
+			if err := controls.Decode(&c); err != nil {
+				return
+			}
+			rec.measuring.Store(c.Measure)
+			if c.Measure {
+				atStart = readUsage()
+				reports.write(workerReport{Completed: rec.completed.Load(), Measured: &measurement{}})
+				continue
+			}
+			m, err := rec.measurement(atStart)
+			if err != nil {
+				reports.write(workerReport{Error: err.Error()})
+				return
+			}
+			reports.write(workerReport{Completed: rec.completed.Load(), Measured: m})
+		}
+	})
+	err = runWorkers(ctx, b, assigned.Deferred, assigned.Agents, assigned.Slots)
+	if err != nil {
+		reports.write(workerReport{Error: err.Error()})
+	}
+	cancel()
+	wg.Wait()
+	reports.write(workerReport{Completed: rec.completed.Load()})
+	return err
+}
+
+type reportWriter struct {
+	mu  sync.Mutex
+	out *json.Encoder
+}
+
+func (t *reportWriter) write(report workerReport) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.out.Encode(report) // an error means that the reader has ended, which ends this process
+}
+
+func (r *recorder) measurement(atStart usage) (*measurement, error) {
+	now := readUsage()
+	m := &measurement{InWindow: r.inWindow.Load(), Deferred: r.deferred.Load(), CPU: now.cpu - atStart.cpu, PeakBytes: now.peakBytes, Histograms: map[string][]byte{}}
+	for name, t := range r.histograms {
+		t.mu.Lock()
+		body, err := t.hist.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+		t.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+		m.Histograms[name] = body
+	}
+	return m, nil
+}
+
+// merge adds the measurement of a worker process.
+func (r *recorder) merge(m *measurement) error {
+	for name, body := range m.Histograms {
+		hist, err := hdrhistogram.Decode(body)
+		if err != nil {
+			return err
+		}
+		t := r.histograms[name]
+		if t == nil {
+			return fmt.Errorf("a worker process measured %q", name)
+		}
+		t.mu.Lock()
+		t.hist.Merge(hist)
+		t.mu.Unlock()
+	}
+	r.inWindow.Add(m.InWindow)
+	r.deferred.Add(m.Deferred)
+	return nil
+}
+
+// processGroup is the worker processes of a round.
+type processGroup struct {
+	rec       *recorder
+	processes []*workerProcess
+}
+
+type workerProcess struct {
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	control   *json.Encoder
+	reports   chan workerReport
+	completed int64 // by its last report
+	exited    chan error
+}
+
+// startProcesses starts the processes. They share the agents or, if there are more processes
+// than agents, the slots of every agent.
+func startProcesses(ctx context.Context, cfg Config, url string, rec *recorder, agents []string) (*processGroup, error) {
+	c := &processGroup{rec: rec}
+	for p := range cfg.Processes {
+		assigned := assignment{Source: rec.source, Deferred: cfg.Deferred}
+		if len(agents) >= cfg.Processes {
+			for i := p; i < len(agents); i += cfg.Processes {
+				assigned.Agents = append(assigned.Agents, agents[i])
+			}
+			assigned.Slots = max(1, cfg.Slots/len(agents))
+		} else {
+			assigned.Agents, assigned.Slots = agents, max(1, cfg.Slots/len(agents)/cfg.Processes)
+		}
+		m, err := startProcess(cfg.Spawn(ctx, url), assigned)
+		if err != nil {
+			return c, err
+		}
+		c.processes = append(c.processes, m)
+	}
+	return c, nil
+}
+
+func startProcess(cmd *exec.Cmd, assigned assignment) (*workerProcess, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker process: %w", err)
+	}
+	m := &workerProcess{cmd: cmd, in: in, control: json.NewEncoder(in), reports: make(chan workerReport, 16), exited: make(chan error, 1)}
+	go func() { // joined by exited
+		decoder := json.NewDecoder(out)
+		for {
+			var report workerReport
+			if err := decoder.Decode(&report); err != nil {
+				break
+			}
+			m.reports <- report
+		}
+		close(m.reports)
+		m.exited <- cmd.Wait()
+	}()
+	return m, m.control.Encode(assigned)
+}
+
+// run forwards the measurements of the processes until ctx ends, and then ends them.
+func (c *processGroup) run(ctx context.Context, reports chan<- *measurement) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(c.processes))
+	for i, m := range c.processes {
+		wg.Go(func() {
+			end := context.AfterFunc(ctx, func() { _ = m.in.Close() })
+			defer end()
+			for report := range m.reports {
+				for range report.Completed - m.completed {
+					c.rec.completed.Add(1)
+					c.rec.onCompleted()
+				}
+				m.completed = max(m.completed, report.Completed) // two concurrent reports may be out of order
+				if report.Measured != nil {
+					reports <- report.Measured
+				}
+				if report.Error != "" {
+					errs[i] = fmt.Errorf("a worker process: %s", report.Error)
+				}
+			}
+			if err := <-m.exited; err != nil && errs[i] == nil && ctx.Err() == nil {
+				errs[i] = fmt.Errorf("a worker process: %w", err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// setMeasuring begins or ends the measurement in all worker processes, and waits for the answer
+// of each.
+func (r *round) setMeasuring(ctx context.Context, measure bool) ([]*measurement, error) {
+	if r.processes == nil {
+		return nil, nil
+	}
+	for _, m := range r.processes.processes {
+		if err := m.control.Encode(control{measure}); err != nil {
+			return nil, err
+		}
+	}
+	var answers []*measurement
+	for range r.processes.processes {
+		select {
+		case m := <-r.measurements:
+			answers = append(answers, m)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return answers, nil
+}

@@ -76,7 +76,7 @@ func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string
 	return proof, &UnprovedError{Proof: proof, Found: len(fates), Open: open, Wrong: wrong, Example: example}
 }
 
-// UnprovedError says how the ledger differs from what a run has submitted.
+// UnprovedError has the differences between the ledger and the submissions of a run.
 type UnprovedError struct {
 	Proof
 	Found, Open, Wrong int

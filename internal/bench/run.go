@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +22,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/index"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // Run runs a benchmark and returns its report. With an error the report is incomplete. A wrong
@@ -310,7 +315,7 @@ func (r *round) awaitWindowEnd(ctx context.Context, w *window) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(DurationMax)
+	limit := time.NewTimer(durationMax)
 	defer limit.Stop()
 	inWindow := r.rec.inWindow.Load
 	if r.processes != nil { // worker processes report inWindow only after the measurement
@@ -362,4 +367,363 @@ func (r *round) reportProgress(ctx context.Context) (ended <-chan struct{}) {
 		}
 	}()
 	return done
+}
+
+// The result of every handoff.
+var doneResult = protocol.Result{Body: []byte(`"done"`)}
+
+func completeHandoff(context.Context, worker.Handoff) (protocol.Result, error) {
+	return doneResult, nil
+}
+
+// deferringHandler defers a share of the handoffs once.
+type deferringHandler struct{ threshold uint64 }
+
+func (deferringHandler) Handle(context.Context, worker.Handoff) (protocol.Result, error) {
+	return doneResult, nil
+}
+
+// Acknowledge decides by the ticket, which is random, so that it needs no list of deferred
+// handoffs.
+func (d deferringHandler) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
+	if h.State().ConditionRounds == 0 && ticketPrefix(h.Ticket) < d.threshold {
+		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil
+	}
+	return protocol.Ack{Status: protocol.AckAccepted}, nil
+}
+
+// ticketPrefix is the first 32 bits of a ticket.
+func ticketPrefix(ticket string) uint64 {
+	n, err := strconv.ParseUint(ticket[:8], 16, 32)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return n
+}
+
+func newHandler(share float64) worker.Handler {
+	if share == 0 {
+		return worker.HandlerFunc(completeHandoff)
+	}
+	return deferringHandler{uint64(share * (1 << 32))}
+}
+
+// registerAgents makes the agents and their queues.
+func registerAgents(ctx context.Context, b *broker.Broker, agents []string) error {
+	for _, agent := range agents {
+		if err := b.EnsureQueue(ctx, agent); err != nil {
+			return err
+		}
+		profile := protocol.Profile{ID: agent, Description: "an agent of handoff bench",
+			UpdatedAt: time.Now().UTC().Truncate(time.Microsecond), RegisteredByWork: true}
+		if err := b.PutProfile(ctx, profile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runWorkers serves the agents until ctx ends, each with its own worker.
+func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
+	var all []*worker.Worker
+	for _, agent := range agents {
+		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
+		if err != nil {
+			return err
+		}
+		all = append(all, w)
+	}
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, w := range all {
+		wg.Go(func() { errs[i] = w.Run(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// submitters submit packages, as many at a time as the configuration says, until they are stopped
+// or none remain.
+type submitters struct {
+	cfg      Config
+	b        *broker.Broker
+	rec      *recorder
+	agents   []string
+	packages []protocol.Package
+	recent   *recentTickets
+
+	next atomic.Int64 // number of the next package
+	// open has a token for each open handoff: a submitter waits while it is full.
+	open chan struct{}
+	// remaining is how many may still be submitted.
+	remaining atomic.Int64
+	// ticketSum is the sum of the hashes of all tickets, which does not depend on their order.
+	ticketSum atomic.Uint64
+
+	failed atomic.Pointer[error]
+}
+
+func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string, packages []protocol.Package) *submitters {
+	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, packages: packages, recent: newRecentTickets(), open: make(chan struct{}, cfg.Open)}
+	s.remaining.Store(unlimited)
+	return s
+}
+
+const unlimited = int64(1) << 62
+
+// handoffClosed frees the token of a handoff that has completed.
+func (s *submitters) handoffClosed() {
+	select {
+	case <-s.open:
+	default: // its submission has not returned yet, or is not counted here
+	}
+}
+
+// run submits until stop is closed, ctx ends, or none remain.
+func (s *submitters) run(ctx context.Context, stop <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var intended chan int64 // nil: a closed loop
+	var wg sync.WaitGroup
+	if s.cfg.Rate > 0 {
+		intended = make(chan int64)
+		wg.Go(func() { s.schedule(ctx, stop, intended) })
+	}
+	for range s.cfg.Submitters {
+		wg.Go(func() {
+			if err := s.submitLoop(ctx, stop, intended); err != nil {
+				s.failed.CompareAndSwap(nil, &err)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// schedule sends the instants at which to submit. An instant at which no submitter is free is
+// submitted late, and still counts from its own time.
+func (s *submitters) schedule(ctx context.Context, stop <-chan struct{}, intended chan<- int64) {
+	defer close(intended)
+	startedAt := s.rec.clock.now()
+	timer := newPreciseTimer()
+	defer timer.close()
+	for i := int64(0); ; i++ {
+		at := startedAt + int64(float64(i)/s.cfg.Rate*float64(time.Second))
+		timer.sleep(time.Duration(at - s.rec.clock.now()))
+		s.rec.recordSince(Lateness, at)
+		if !send(ctx, stop, intended, at) {
+			return
+		}
+	}
+}
+
+// send sends v. goOn is false once stop is closed or ctx has ended.
+func send[T any](ctx context.Context, stop <-chan struct{}, to chan<- T, v T) (goOn bool) {
+	select {
+	case to <- v:
+	case <-stop:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	select { // the other select chooses at random
+	case <-stop:
+		return false
+	default:
+		return true
+	}
+}
+
+func (s *submitters) submitLoop(ctx context.Context, stop <-chan struct{}, intended <-chan int64) error {
+	for {
+		at := int64(0)
+		if intended != nil {
+			var ok bool
+			if at, ok = <-intended; !ok {
+				return nil
+			}
+		}
+		if !send(ctx, stop, s.open, struct{}{}) {
+			return nil
+		}
+		if s.remaining.Add(-1) < 0 {
+			return nil
+		}
+		if at == 0 {
+			at = s.rec.clock.now()
+		}
+		if err := s.submit(ctx, at); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// submit hands off one package, intended for an instant.
+func (s *submitters) submit(ctx context.Context, at int64) error {
+	n := int(s.next.Add(1) - 1)
+	prepared, err := s.b.Prepare(ctx, s.packageFor(n, at))
+	if err != nil {
+		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
+	}
+	if _, err := s.b.Submit(ctx, prepared); err != nil {
+		// The ledger may have it or not, so the proof could fail.
+		return errors.Join(fmt.Errorf("submit %s", prepared.Ticket), err)
+	}
+	s.rec.recordSince(Submit, at)
+	s.rec.submitted.Add(1)
+	s.ticketSum.Add(hashTicket(prepared.Ticket))
+	s.recent.put(prepared.Ticket)
+	return nil
+}
+
+// packageFor returns the n-th package, intended for an instant.
+func (s *submitters) packageFor(n int, at int64) protocol.Package {
+	pkg := s.packages[n%len(s.packages)]
+	pkg.Source, pkg.Target.Agent = s.rec.source, s.agents[n%len(s.agents)]
+	pkg.Task.ID = instantID(at)
+	pkg.CreatedAt = time.Unix(0, at).UTC().Truncate(time.Microsecond)
+	return pkg
+}
+
+// hashTicket is FNV-1a, 64 bits.
+func hashTicket(ticket string) uint64 {
+	sum := uint64(14695981039346656037)
+	for i := range len(ticket) {
+		sum = (sum ^ uint64(ticket[i])) * 1099511628211
+	}
+	return sum
+}
+
+// window is a running measurement.
+type window struct {
+	r         *round
+	profile   *os.File
+	at        time.Time
+	usage     usage
+	memory    runtime.MemStats
+	counters  engineCounters
+	submitted int64
+	completed int64 // before the window: each completion beyond these is in it
+}
+
+func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
+	w = &window{r: r}
+	if r.cfg.Profile != "" && r.n == 1 {
+		if w.profile, err = os.Create(r.cfg.Profile); err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(w.profile); err != nil {
+			return nil, err
+		}
+	}
+	if w.counters, err = r.readCounters(ctx); err != nil {
+		return nil, err
+	}
+	if r.cfg.N > 0 {
+		r.cfg.progressf("measuring %d handoffs", r.cfg.N)
+	} else {
+		r.cfg.progressf("measuring for %v", r.cfg.Duration)
+	}
+	runtime.ReadMemStats(&w.memory)
+	w.usage = readUsage()
+	w.submitted = r.rec.submitted.Load()
+	w.at = time.Now()
+	r.rec.measuring.Store(true)
+	if _, err := r.setMeasuring(ctx, true); err != nil {
+		return nil, err
+	}
+	w.completed = r.rec.completed.Load()
+	if r.cfg.N > 0 && r.cfg.Warmup > 0 {
+		r.subs.remaining.Store(int64(r.cfg.N))
+	}
+	return w, nil
+}
+
+func (w *window) end(ctx context.Context) (Figures, error) {
+	r := w.r
+	r.rec.measuring.Store(false)
+	took := time.Since(w.at)
+	workersCPU, workersBytes, err := r.collectMeasurements(ctx)
+	if err != nil {
+		return Figures{}, err
+	}
+	n := r.rec.inWindow.Load()
+	submitted := r.rec.submitted.Load() - w.submitted
+	used := readUsage()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	counters, err := r.readCounters(ctx)
+	err = errors.Join(err, w.writeProfiles())
+	if err != nil {
+		return Figures{}, err
+	}
+	if n == 0 {
+		return Figures{}, errors.New("no handoff completed in the window")
+	}
+	each := func(delta float64) float64 { return delta / float64(n) }
+	return Figures{
+		Handoffs: n, Seconds: took.Seconds(), PerSecond: perSecond(n, took), SubmittedPerSecond: perSecond(submitted, took), Deferred: r.rec.deferred.Load(), Latency: r.rec.latencies(),
+		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu + workersCPU).Nanoseconds()) / 1000),
+		AllocsPerHandoff: each(float64(memory.Mallocs - w.memory.Mallocs)), AllocBytes: each(float64(memory.TotalAlloc - w.memory.TotalAlloc)),
+		Engine: r.engineFigures(w.counters, counters, each),
+		Memory: Memory{PeakBytes: used.peakBytes, HeapBytes: memory.HeapAlloc, WorkersBytes: workersBytes},
+	}, nil
+}
+
+// collectMeasurements ends the measurement of the worker processes, and adds up their figures.
+func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, peak int64, err error) {
+	all, err := r.setMeasuring(ctx, false)
+	for _, m := range all {
+		cpu += m.CPU
+		peak += m.PeakBytes
+		err = errors.Join(err, r.rec.merge(m))
+	}
+	return cpu, peak, err
+}
+
+// writeProfiles writes the profiles of the configuration.
+func (w *window) writeProfiles() (err error) {
+	if w.profile != nil {
+		pprof.StopCPUProfile()
+		err = w.profile.Close()
+	}
+	if w.r.cfg.MemProfile == "" || w.r.n != 1 {
+		return err
+	}
+	f, failed := os.Create(w.r.cfg.MemProfile)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+}
+
+// engineFigures computes the work of the engine for each handoff between two readings.
+func (r *round) engineFigures(before, after engineCounters, each func(float64) float64) EngineFigures {
+	stored := func(stream string) float64 {
+		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))
+	}
+	s := EngineFigures{
+		Appends: stored(jetstream.LedgerStream), Offers: stored(jetstream.WorkStream), Timers: stored(jetstream.TimerStream),
+		LedgerBytes: each(float64(after.streams[jetstream.LedgerStream].Bytes - before.streams[jetstream.LedgerStream].Bytes)),
+		FirstBytes:  r.sizes.appendBytes, OfferBytes: r.sizes.offerBytes,
+		OffersDelivered:  each(float64(after.deliveries.Offers - before.deliveries.Offers)),
+		EntriesDelivered: each(float64(after.deliveries.Entries - before.deliveries.Entries)),
+		WakeUpsDelivered: each(float64(after.deliveries.WakeUps - before.deliveries.WakeUps)),
+		InMessages:       each(float64(after.node.InMessages - before.node.InMessages)),
+		OutMessages:      each(float64(after.node.OutMessages - before.node.OutMessages)),
+		InBytes:          each(float64(after.node.InBytes - before.node.InBytes)),
+		OutBytes:         each(float64(after.node.OutBytes - before.node.OutBytes)),
+	}
+	for name := range after.streams {
+		s.Messages += stored(name)
+	}
+	s.Other = s.Messages - s.Appends - s.Offers - s.Timers
+	return s
 }

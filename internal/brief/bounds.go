@@ -7,15 +7,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// instant is how a brief writes a time.
+// instant is the format of times in a brief.
 const instant = "2006-01-02 15:04:05 UTC"
 
-// bounded are the limits that a brief tells, and how it says what is left of them.
+// bounded are the limits in a brief, with the words for the remaining amount.
 var bounded = []struct{ dimension, words string }{
 	{"max_tokens", "%d tokens are left"}, {"max_handoffs", "%d further handoffs are left"},
 }
 
-// Iterations is how many iterations a package allows, or IterationsDefault.
+// Iterations returns the iterations that a package allows, or IterationsDefault.
 func Iterations(p *protocol.Package) int {
 	return cmp.Or(p.Expectations.MaxIterations, IterationsDefault)
 }
@@ -36,7 +36,7 @@ func (w *writer) constraints(p *protocol.Package, s protocol.State) {
 	}
 	w.printf("- At most %d iterations.\n", Iterations(p))
 	if b := p.AutonomyBudget; b != nil && b.MaxRisk != "" {
-		w.printf("- Decide alone up to a risk of %s; ask about what is above.\n", b.MaxRisk)
+		w.printf("- Decide alone up to a risk of %s; ask about higher risks.\n", b.MaxRisk)
 	}
 	w.list(p.Context.Constraints)
 	for _, f := range p.Context.FilesInProgress {
@@ -58,8 +58,8 @@ func (w *writer) expected(p *protocol.Package) {
 func (w *writer) stuck(p *protocol.Package) {
 	w.section("If You Get Stuck")
 	w.list(p.Context.WhenStuck)
-	w.write("- Answer with what you have, as a partial result, and say what is missing.\n" +
-		"- Where the task is not for you, refuse it and say why: another agent gets it.\n" +
-		"- Where something is missing that only the source knows, ask for it.\n" +
-		"- Where it is beyond your authority, escalate it.\n")
+	w.write("- Answer with what you have, as a partial result, and name the missing parts.\n" +
+		"- If the task is not for you, refuse it with the reason: another agent gets it.\n" +
+		"- If you need something that only the source knows, ask for it.\n" +
+		"- If it is beyond your authority, escalate it.\n")
 }

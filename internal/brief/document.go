@@ -1,5 +1,5 @@
-// Package brief renders a package for its readers: one document for a program or a model,
-// facts for a person. It is pure.
+// Package brief renders a package for its readers: one document for a program or a model, facts for
+// a person. It is pure.
 package brief
 
 import (
@@ -11,22 +11,22 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Since is what has happened to a handoff since it was submitted.
+// Since has the events since a handoff was submitted that its worker needs to know.
 type Since struct {
 	Answers []protocol.Answer     // to its conditions and escalations, oldest first
 	Trail   []protocol.TrailEntry // refusals, questions, escalations, failures
-	Returns []protocol.Return     // the ends of what it has handed off and waited for
-	Shared  *Shared               // what the handoffs of its workflow share, if it is in one
+	Returns []protocol.Return     // the ends of children that it waited for
+	Shared  *Shared               // the variables of its workflow; nil without one
 }
 
-// Shared are the variables of a workflow, as they stood when the work began.
+// Shared has the variables of a workflow at the time when the work began.
 type Shared struct {
 	Workspace string                     `json:"workspace"`
 	Variables map[string]json.RawMessage `json:"variables"`
 	Versions  map[string]int             `json:"versions"`
 }
 
-// SharedOf reads a workspace.
+// SharedOf returns the variables of a workspace.
 func SharedOf(w protocol.Workspace) *Shared {
 	s := &Shared{w.Name, map[string]json.RawMessage{}, map[string]int{}}
 	for name, v := range w.Variables {
@@ -35,8 +35,8 @@ func SharedOf(w protocol.Workspace) *Shared {
 	return s
 }
 
-// Document returns a package as a program or a model reads it: as it was submitted, or with
-// what has happened since. Variables of answers lie over those of the package.
+// Document returns a package for a program or a model: as submitted, with the events since.
+// Variables of answers replace those of the package.
 func Document(submitted json.RawMessage, since Since) (json.RawMessage, error) {
 	if len(since.Answers)+len(since.Trail)+len(since.Returns) == 0 && since.Shared == nil {
 		return submitted, nil
@@ -71,7 +71,7 @@ func Document(submitted json.RawMessage, since Since) (json.RawMessage, error) {
 	return protocol.Marshal(pkg)
 }
 
-// layOver lays the variables of answers over those of a package.
+// layOver puts the variables of answers into the context of a package.
 func layOver(pkg map[string]json.RawMessage, answers []protocol.Answer) error {
 	var ctx, variables map[string]json.RawMessage
 	if err := unmarshalMap(pkg["context"], &ctx); err != nil {
@@ -95,15 +95,15 @@ func layOver(pkg map[string]json.RawMessage, answers []protocol.Answer) error {
 }
 
 const (
-	// returnsBytesMax bounds the results of what a handoff has handed off: a hundred large ones
-	// would be more than most programs read at once.
+	// returnsBytesMax bounds the results of the children together: most programs cannot read a
+	// hundred large ones at once.
 	returnsBytesMax = 16 << 20
-	// summaryBytesMax bounds the summary that stands for a result that was left out.
+	// summaryBytesMax bounds the summary that replaces an omitted result.
 	summaryBytesMax = 2 << 10
 )
 
-// boundReturns leaves out the results, in their order, with which all would be
-// over most bytes together; shorter ones behind them are kept as far as they fit.
+// boundReturns keeps results in their order as long as their sum is at most most bytes. It omits
+// each result that would exceed the sum, and may still keep shorter ones after that.
 func boundReturns(returns []protocol.Return, most int) []protocol.Return {
 	bound := slices.Clone(returns)
 	for i := range bound {
@@ -133,7 +133,7 @@ func boundReturns(returns []protocol.Return, most int) []protocol.Return {
 	return bound
 }
 
-// unmarshalMap reads an object that may be absent; the map is never nil after it.
+// unmarshalMap decodes an object that may be absent, which yields an empty map.
 func unmarshalMap(raw json.RawMessage, to *map[string]json.RawMessage) error {
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, to); err != nil {

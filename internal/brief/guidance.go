@@ -7,15 +7,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Specialist is an agent that another one may hand off to, as guidance names it.
+// Specialist is an agent that guidance offers for a hand-off.
 type Specialist struct {
 	Profile protocol.Profile
-	// Succeeded and Ended are how many handoffs to it have ended, and how many of them with
-	// success; zero is that it is not known.
+	// Ended is the number of handoffs to it that have ended, and Succeeded how many of them with
+	// success; zero is unknown.
 	Succeeded, Ended int64
 }
 
-// guidance is what an agent is told of handing off. It is the text of a prompt.
+// guidance explains hand-offs to an agent. It is the text of a prompt.
 const guidance = `## Working with Specialists
 
 You may hand work to other agents. Do so when:
@@ -41,8 +41,8 @@ How:
 Available specialists:
 `
 
-// Guidance returns a text for the prompt of an agent that may hand off to these specialists. It
-// names them in this order. What profiles say stays on its line.
+// Guidance returns a prompt for an agent that may hand off to these specialists. It keeps their
+// order, and puts each profile on one line.
 func Guidance(specialists []Specialist) string {
 	var w strings.Builder
 	w.WriteString(guidance)

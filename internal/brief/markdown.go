@@ -11,16 +11,16 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// IterationsDefault is how many iterations a brief allows where a package says nothing of it.
+// IterationsDefault is the number of iterations in a brief whose package has no limit.
 const IterationsDefault = 15
 
-// messagesMax is how many of the last messages a brief quotes.
+// messagesMax bounds the messages that a brief quotes; it quotes the last ones.
 const messagesMax = 5
 
-// Markdown returns a handoff as instructions for the agent that works on it: what to do, what was
-// done, what is known, what bounds the work, and what to do where it gets stuck.
-// Its sections are those of the template, in its order. What others wrote is quoted, and makes no
-// section. Values over 4 KiB are cut: the package has them whole.
+// Markdown returns a handoff as instructions for the agent that works on it: the task, the work
+// done so far, the known facts, the limits, and advice for an agent that gets stuck. Its sections
+// follow the order of the template. Text of other authors is quoted, so that it cannot form a
+// section. Values over 4 KiB are cut; the package has all of them.
 func Markdown(p *protocol.Package, s protocol.State, since Since) string {
 	w := &writer{}
 	w.printf("You are %s. %s hands this work to you; its ticket is %s.\n", cmp.Or(s.Agent, p.Target.String()), p.Source, s.Ticket)
@@ -36,16 +36,16 @@ func Markdown(p *protocol.Package, s protocol.State, since Since) string {
 	w.expected(p)
 	w.section("Success Criteria")
 	w.list(p.Expectations.SuccessCriteria)
-	w.otherwise("The task is done, and what was asked for is there.")
+	w.otherwise("The task is done, and its output is complete.")
 	w.stuck(p)
 	return w.text.String()
 }
 
-// writer writes sections. Between a quotation and what follows is a blank line.
+// writer writes sections. It puts a blank line after a quotation.
 type writer struct {
 	text  strings.Builder
-	begun int  // where the current section's words begin
-	apart bool // a blank line comes before the next words
+	begun int  // where the current section's text begins
+	apart bool // a blank line comes before the next text
 }
 
 func (w *writer) write(text string) {
@@ -59,7 +59,7 @@ func (w *writer) write(text string) {
 func (w *writer) printf(format string, a ...any) { w.write(fmt.Sprintf(format, a...)) }
 func (w *writer) item(label, text string)        { w.labelled(label, oneLine(cut(text))) }
 
-// quote writes what others wrote. Blank lines are around it.
+// quote quotes the text of another author, with blank lines around it.
 func (w *writer) quote(text string) {
 	w.apart = w.apart || w.text.Len() > w.begun
 	w.write(quoted(cut(text)))
@@ -72,14 +72,14 @@ func (w *writer) section(name string) {
 	w.begun = w.text.Len()
 }
 
-// otherwise writes what a section says that has nothing else.
+// otherwise writes the text of a section that is empty.
 func (w *writer) otherwise(words string) {
 	if w.text.Len() == w.begun {
 		w.write(words + "\n")
 	}
 }
 
-// labelled writes a line of a list, unless it says nothing.
+// labelled writes a line of a list, unless the text is empty.
 func (w *writer) labelled(label, text string) {
 	switch {
 	case text == "":
@@ -146,7 +146,7 @@ func (w *writer) specific(p *protocol.Package, since Since) {
 	}
 	for _, answer := range since.Answers {
 		w.apart = true
-		w.printf("%s answered what was asked.\n", cmp.Or(oneLine(answer.By), "The source"))
+		w.printf("%s answered the question.\n", cmp.Or(oneLine(answer.By), "The source"))
 		if answer.Text != "" {
 			w.quote(answer.Text)
 		}
@@ -235,10 +235,10 @@ func (w *writer) variables(all map[string]json.RawMessage) {
 	}
 }
 
-// restOf says where the rest of a context lies, and how to read it.
+// restOf returns the URL of the rest of a context, with a hint how to read it.
 func restOf(url string) string {
 	if _, ours := protocol.ParseContextURL(url); ours {
-		return url + " (handoff context with the ticket prints it)"
+		return url + " (the whole context is read by the ticket)"
 	}
 	return url
 }

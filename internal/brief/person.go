@@ -11,7 +11,7 @@ import (
 // Fact is a line about a package, with its label.
 type Fact struct{ Label, Text string }
 
-// Facts returns what a package says of itself beside its task. A text may be empty.
+// Facts returns the descriptive fields of a package except for its task. A text may be empty.
 func Facts(p *protocol.Package) []Fact {
 	return []Fact{
 		{"reason", p.Reason},
@@ -25,10 +25,10 @@ func Facts(p *protocol.Package) []Fact {
 	}
 }
 
-// previousBytesMax is how much of a previous result a fact quotes.
+// previousBytesMax bounds the quotation of a previous result in a fact.
 const previousBytesMax = 200
 
-// previousWords quote the result that a package follows from.
+// previousWords quotes the result that a package follows from.
 func previousWords(p *protocol.Previous) string {
 	if p == nil {
 		return ""
@@ -43,13 +43,13 @@ func previousWords(p *protocol.Previous) string {
 	return p.Agent + ": " + protocol.CutText(cmp.Or(p.Summary, body, "artifacts alone"), previousBytesMax)
 }
 
-// Part says of how many things of one kind a context is made.
+// Part counts the elements of one kind in a context.
 type Part struct {
 	N     int
-	Thing string // one of them
+	Thing string // singular
 }
 
-// Parts counts what there is of context. A kind of which there is none is left out.
+// Parts counts the elements of a context by kind. It omits kinds with no elements.
 func Parts(c protocol.Context) []Part {
 	var parts []Part
 	for _, part := range []Part{
@@ -65,8 +65,7 @@ func Parts(c protocol.Context) []Part {
 	return parts
 }
 
-// Message returns the speaker of a message, and its words. Messages are as their agents wrote
-// them: what is not known is shown as JSON.
+// Message returns the speaker and the text of a message. An unknown format is returned as JSON.
 func Message(m protocol.Message) (speaker, words string) {
 	var said struct {
 		Role    string          `json:"role"`

@@ -19,7 +19,7 @@ import (
 
 // BenchmarkCommit appends from many clients of one engine, as fast as the node
 // syncs: one after another, and grouped. The node stages batches in memory or on
-// the disk. docs/decisions/0018-group-commit.md has figures.
+// the disk. docs/design/commits.md has figures.
 func BenchmarkCommit(b *testing.B) {
 	for _, staged := range []string{"memory", "disk"} {
 		singly, grouped := newCommitEngines(b, staged == "memory")

@@ -35,7 +35,7 @@ func testAbsenceReturns(k *kit) {
 	r.until("it goes back", func() bool {
 		forEachParallel(len(others), func(i int) {
 			for _, ticket := range []string{back, taken} {
-				if _, appended, err := others[i].Update(r.ctx, ticket, decideAlone); err != nil {
+				if _, appended, err := Update(r.ctx, others[i], ticket, decideAlone); err != nil {
 					r.Error(err)
 				} else if appended {
 					moved.Add(1)
@@ -110,7 +110,7 @@ func testDenialFinal(k *kit) {
 	if _, err := r.b.Answer(r.ctx, ticket, protocol.Answer{By: "lead", Question: 1, Permit: true}); err == nil {
 		r.Error("a permission after the denial is taken")
 	}
-	if _, appended, err := r.b.Update(r.ctx, ticket, decideAlone); err != nil || appended {
+	if _, appended, err := Update(r.ctx, r.b, ticket, decideAlone); err != nil || appended {
 		r.Errorf("a supervisor appends to what was denied: %v", err)
 	}
 	if got := len(r.entries(ticket)); got != entries {

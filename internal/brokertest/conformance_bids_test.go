@@ -74,7 +74,7 @@ func testBids(k *kit) {
 	}
 	for agent, call := range calls {
 		forEachParallel(4, func(int) {
-			if err := r.b.EnsureBidAnswer(r.ctx, r.head(call)); err != nil {
+			if _, err := r.b.EnsureBids(r.ctx, r.head(call)); err != nil {
 				r.Error(err)
 			}
 		})
@@ -146,8 +146,8 @@ func testBidsCancelled(k *kit) {
 	if !head.State.Closed {
 		r.Fatalf("it is %s", head.State.Phase)
 	}
-	r.must(r.b.EndCalls(r.ctx, head))
-	r.must(r.b.EnsureBidAnswer(r.ctx, r.head(bid)))
+	r.ensureBids(ticket)
+	r.ensureBids(bid)
 	if s := r.state(bid); s.BidAnswer != protocol.BidLost {
 		r.Errorf("the bidder is told %q", s.BidAnswer)
 	}

@@ -5,7 +5,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -171,8 +170,8 @@ func testCancelGroupOfChains(k *kit) {
 	mark := func(group string) {
 		ended, err := r.ensureChildren(r.head(group))
 		r.must(err)
-		_, _, err = r.b.Update(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return lifecycle.MarkChildren(h.State, d, ended, now)
+		_, _, err = Update(r.ctx, r.b, group, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+			return lifecycle.MarkChildren(h.State, q, ended)
 		})
 		r.must(err)
 	}

@@ -286,8 +286,8 @@ func testCloseMarkedOnce(k *kit) {
 			r.Fatalf("ended %v, want member %d alone", ended, i)
 		}
 		forEachParallel(4, func(int) {
-			if _, _, err := r.b.UpdateFrom(r.ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-				return lifecycle.MarkChildren(h.State, d, ended, now)
+			if _, _, err := r.b.Update(r.ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+				return lifecycle.MarkChildren(h.State, q, ended)
 			}); err != nil {
 				r.Error(err)
 			}

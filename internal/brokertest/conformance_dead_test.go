@@ -136,8 +136,8 @@ func testRedriveMember(k *kit) {
 		}
 		ended, err := r.ensureChildren(group)
 		r.must(err)
-		closed, _, err := r.b.UpdateFrom(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return lifecycle.MarkChildren(h.State, d, ended, now)
+		closed, _, err := r.b.Update(r.ctx, group, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+			return lifecycle.MarkChildren(h.State, q, ended)
 		})
 		r.must(err)
 		if closed.State.Outcome != protocol.OutcomeFailed {

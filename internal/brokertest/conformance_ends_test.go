@@ -182,8 +182,8 @@ func testObsoleteOffersRemoved(k *kit) {
 		r.must(child.Complete(r.ctx, protocol.Result{}))
 		ended, err := r.ensureChildren(before)
 		r.must(err)
-		_, _, err = r.b.UpdateFrom(r.ctx, before, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-			return lifecycle.MarkChildren(h.State, d, ended, now)
+		_, _, err = r.b.Update(r.ctx, before, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+			return lifecycle.MarkChildren(h.State, q, ended)
 		})
 		r.must(err)
 		if again := r.accept(to[0]); again.Ticket != head.Ticket || again.Attempt() != 1 {
@@ -220,8 +220,8 @@ func testCancelTree(k *kit) {
 	r.must(member.Complete(r.ctx, protocol.Result{}, broker.Child{N: 0, Package: pkg("", to[0])}))
 	ended, err := r.ensureChildren(r.head(group))
 	r.must(err)
-	_, _, err = r.b.Update(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.MarkChildren(h.State, d, ended, now)
+	_, _, err = Update(r.ctx, r.b, group, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.MarkChildren(h.State, q, ended)
 	})
 	r.must(err)
 	for range 2 { // the second time there is nothing left to do

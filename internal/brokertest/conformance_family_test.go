@@ -207,14 +207,14 @@ func (r *familyKit) noHandoff(ticket string) {
 // decide appends the events of the core, as a supervisor's reconcile does.
 func (r *familyKit) decide(ticket string) broker.Head {
 	r.Helper()
-	head, _, err := r.b.Update(r.ctx, ticket, decideAlone)
+	head, _, err := Update(r.ctx, r.b, ticket, decideAlone)
 	r.must(err)
 	return head
 }
 
 // decideAlone is what the core decides without a report.
-func decideAlone(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-	return lifecycle.Decide(h.State, d, now), nil
+func decideAlone(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+	return lifecycle.Decide(h.State, q)
 }
 
 // ensureChildren is the part of a reconcile about children.

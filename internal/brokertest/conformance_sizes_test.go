@@ -71,8 +71,8 @@ func testGroupSharedPackage(k *kit) {
 	for n := range size {
 		ends = append(ends, protocol.ChildClosed{N: n, Outcome: protocol.OutcomeSuccess})
 	}
-	closed, _, err := r.b.UpdateFrom(r.ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.MarkChildren(h.State, d, ends, now)
+	closed, _, err := r.b.Update(r.ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.MarkChildren(h.State, q, ends)
 	})
 	r.must(err)
 	if closed.State.Outcome != protocol.OutcomeSuccess {
@@ -232,8 +232,8 @@ func testReturnOfLargeMembers(k *kit) {
 	}
 	ended, err := r.ensureChildren(group)
 	r.must(err)
-	head, _, err := r.b.UpdateFrom(r.ctx, group, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.MarkChildren(h.State, d, ended, now)
+	head, _, err := r.b.Update(r.ctx, group, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.MarkChildren(h.State, q, ended)
 	})
 	r.must(err)
 	r.must(r.b.EnsureReturn(r.ctx, head))

@@ -157,8 +157,8 @@ func testMalformedKept(k *kit) {
 			return c.Complete(r.ctx, protocol.Result{Command: &protocol.Command{Goto: fmt.Appendf(nil, "%q", to)}})
 		},
 		"by its lease": func(c *broker.Claim) error {
-			if kept, err := r.b.ParkLate(r.ctx, c.Lease(), malformed); err != nil || !kept {
-				return fmt.Errorf("kept %t: %w", kept, err)
+			if kept, err := r.b.ParkLate(r.ctx, c.Lease(), malformed); err != nil || kept != broker.LateKept {
+				return fmt.Errorf("kept %v: %w", kept, err)
 			}
 			return broker.ErrLeaseLost
 		},

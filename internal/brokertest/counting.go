@@ -145,6 +145,12 @@ func (c *CountingEngine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte
 	return c.Engine.Blob(ctx, ref)
 }
 
+// HasBlob implements broker.Engine.
+func (c *CountingEngine) HasBlob(ctx context.Context, ref protocol.BlobRef) error {
+	c.count("has blob")
+	return c.Engine.HasBlob(ctx, ref)
+}
+
 // WorkspaceHead implements broker.Engine.
 func (c *CountingEngine) WorkspaceHead(ctx context.Context, id string) (broker.WorkspaceEntry, error) {
 	c.count("workspace")

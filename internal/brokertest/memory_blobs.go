@@ -39,6 +39,19 @@ func (m *Memory) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 	return slices.Clone(body), nil
 }
 
+// HasBlob implements broker.Engine.
+func (m *Memory) HasBlob(ctx context.Context, ref protocol.BlobRef) error {
+	if err := m.checkUsable(ctx); err != nil {
+		return fmt.Errorf("body %s: %w", ref.Digest, err)
+	}
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	if _, ok := m.s.blobs[ref.Digest]; !ok {
+		return fmt.Errorf("body %s: %w", ref.Digest, broker.ErrNotFound)
+	}
+	return nil
+}
+
 // ReplaceBlob replaces the bytes of a body; nil removes it.
 func (m *Memory) ReplaceBlob(digest string, bytes []byte) {
 	m.s.mu.Lock()

@@ -16,6 +16,7 @@ import (
 type queue struct {
 	lanes   map[protocol.Priority][]*offer
 	changed notifier
+	ackWait time.Duration // see KeepOffers
 }
 
 // offer is an offer in a queue. A delivery acts on its address: as with JetStream, an
@@ -30,7 +31,7 @@ type offer struct {
 func (s *store) queue(agent string) *queue {
 	q := s.queues[agent]
 	if q == nil {
-		q = &queue{lanes: map[protocol.Priority][]*offer{}}
+		q = &queue{lanes: map[protocol.Priority][]*offer{}, ackWait: s.ackWait}
 		s.queues[agent] = q
 	}
 	return q
@@ -50,6 +51,27 @@ func (q *queue) release() {
 func (m *Memory) EnsureQueue(ctx context.Context, agent string) error {
 	if err := m.checkUsable(ctx); err != nil {
 		return fmt.Errorf("queue of %s: %w", agent, err)
+	}
+	return nil
+}
+
+// KeepOffers implements broker.Engine. A queue whose offers are all free counts as one that no worker
+// pulls from.
+func (m *Memory) KeepOffers(ctx context.Context, agent string, wait time.Duration) error {
+	if err := m.checkUsable(ctx); err != nil {
+		return fmt.Errorf("queue of %s: %w", agent, err)
+	}
+	wait = min(max(wait, broker.AckWaitMin), m.s.ackWait)
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	q, idle := m.s.queue(agent), true
+	for _, lane := range q.lanes {
+		for _, o := range lane {
+			idle = idle && !o.heldUntil.After(time.Now())
+		}
+	}
+	if wait > q.ackWait || idle {
+		q.ackWait = wait
 	}
 	return nil
 }
@@ -180,7 +202,7 @@ func (q *queue) takeFree(s *store, taken int64, most int, now time.Time) (got []
 		if o == nil {
 			break
 		}
-		o.heldUntil = now.Add(s.ackWait)
+		o.heldUntil = now.Add(q.ackWait)
 		got = append(got, &delivery{s: s, o: o})
 	}
 	for _, lane := range q.lanes {
@@ -279,6 +301,6 @@ func (d *delivery) Release() error {
 func (d *delivery) Extend() error {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	d.o.heldUntil = time.Now().Add(d.s.ackWait)
+	d.o.heldUntil = time.Now().Add(d.s.queue(d.o.key.Agent).ackWait)
 	return nil
 }

@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -147,6 +148,40 @@ func TestStreamsDeleted(t *testing.T) {
 	}
 	if now := k.stream(js, jetstream.TimerStream); now.State.FirstSeq <= timers.State.LastSeq {
 		k.Errorf("timers begin at %d, ended at %d", now.State.FirstSeq, timers.State.LastSeq)
+	}
+}
+
+// TestRecreatedStreams: presence and bodies may be lost while everything runs. Their streams are made
+// again, a client that opens meanwhile waits for them, and a watch that was there before sees what
+// the new stream has, and nothing that only the old one had.
+func TestRecreatedStreams(t *testing.T) {
+	k, _, js := newSingleNodeKit(t, embedded.Config{})
+	before, after := k.holder(k.agent()), k.holder(k.agent())
+	reconnected := k.Reconnected(k.ctx)
+	k.must(k.Beat(k.ctx, before))
+	k.awaitDirectory("the first holder", func(d *lifecycle.Directory) bool { return d.Present(before.ID) })
+	body := bytes.Repeat([]byte("large "), 100_000)
+	ref, err := k.PutBlob(k.ctx, body)
+	k.must(err)
+	k.must(k.HasBlob(k.ctx, ref))
+	holders, bodies := "KV_"+jetstream.HolderBucket, "OBJ_"+jetstream.BlobBucket
+	was := k.stream(js, holders)
+	k.until("a moment in which a stream is another one", func() bool { return time.Since(was.Created) > time.Second/16 })
+	for _, name := range []string{holders, bodies} {
+		k.must(js.DeleteStream(k.ctx, name))
+	}
+	other := dial(t, js.Conn().ConnectedUrl())
+	receive(k, "word of the loss", reconnected)
+	k.must(other.Beat(k.ctx, after))
+	k.awaitDirectory("the holder of the new stream alone", func(d *lifecycle.Directory) bool { return d.Present(after.ID) && !d.Present(before.ID) })
+	k.wantErr(k.HasBlob(k.ctx, ref), broker.ErrNotFound)
+	_, err = k.PutBlob(k.ctx, body)
+	k.must(err)
+	if got, err := other.Blob(k.ctx, ref); err != nil || !bytes.Equal(got, body) {
+		k.Errorf("the body that was put again has %d bytes: %v", len(got), err)
+	}
+	if now := k.stream(js, holders); now.State.FirstSeq <= was.State.LastSeq || now.Config.PersistMode != was.Config.PersistMode || now.Config.MaxMsgsPerSubject != 1 {
+		k.Errorf("holders begin at %d and ended at %d, as %+v", now.State.FirstSeq, was.State.LastSeq, now.Config)
 	}
 }
 

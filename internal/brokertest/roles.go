@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -34,6 +35,15 @@ func Register(t testing.TB, b *broker.Broker, agents ...string) {
 	for _, agent := range agents {
 		must(t, b.PutProfile(t.Context(), protocol.Profile{ID: agent}))
 	}
+}
+
+// Update appends what decide returns to the head of a ticket.
+func Update(ctx context.Context, b *broker.Broker, ticket string, decide broker.Decider) (broker.Head, bool, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	if err != nil {
+		return broker.Head{}, false, err
+	}
+	return b.Update(ctx, head, decide)
 }
 
 // Submit submits a package. Its source is lead and its target coder, unless it names others.

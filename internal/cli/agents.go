@@ -1,17 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 func newAgents(a *app) *cobra.Command {
@@ -34,8 +38,8 @@ registers an agent that is not there yet; these commands say more about it.`,
 	return cmd
 }
 
-// busyWords say how much of it is busy: its workers' slots, or, where it has
-// max_concurrency, what all its holders have in hand of that.
+// busyWords returns the agent's load: the busy slots of its workers or, with max_concurrency, the
+// handoffs that its workers hold of that limit.
 func busyWords(v api.AgentStatus) string {
 	if v.MaxConcurrency > 0 {
 		return fmt.Sprintf("%d/%d", v.InHand, v.MaxConcurrency)
@@ -43,8 +47,8 @@ func busyWords(v api.AgentStatus) string {
 	return fmt.Sprintf("%d/%d", v.Busy, v.Slots)
 }
 
-// standing says whether the agent takes work, for people.
-func standing(v api.AgentStatus) string {
+// standing returns the agent's availability, for people.
+func standing(v api.AgentStatus, now time.Time) string {
 	switch {
 	case !v.Accepts():
 		return "accepts no handoffs"
@@ -57,7 +61,7 @@ func standing(v api.AgentStatus) string {
 	case v.Availability == api.Absent && !v.AbsentSince.IsZero():
 		return fmt.Sprintf("absent since %s", explain.Instant(v.AbsentSince))
 	case v.Availability == api.Polling:
-		return explain.Polls(v.PolledAt, time.Now())
+		return explain.Polls(v.PolledAt, now)
 	}
 	return string(v.Availability)
 }
@@ -97,12 +101,9 @@ func (a *app) agents(views []api.AgentStatus) error {
 		a.notef("no agents yet; start one: handoff work --agent NAME -- CMD\n")
 		return nil
 	}
-	rows := [][]string{{"AGENT", "AVAILABILITY", "WORKERS", "BUSY", "QUEUED", "CAPABILITIES", "DESCRIPTION"}}
-	for _, v := range views {
-		rows = append(rows, []string{v.ID, standing(v), fmt.Sprint(v.Workers), busyWords(v), fmt.Sprint(v.Queued),
-			capabilityText(v.Capabilities, v.Specialization), v.Description})
-	}
-	return a.table(rows)
+	return a.table(rowsOf("AGENT|AVAILABILITY|WORKERS|BUSY|QUEUED|CAPABILITIES|DESCRIPTION", views, func(v api.AgentStatus) []any {
+		return []any{v.ID, standing(v, a.now()), v.Workers, busyWords(v), v.Queued, capabilityText(v.Capabilities, v.Specialization), v.Description}
+	}))
 }
 
 func capabilityText(capabilities []protocol.Capability, specialization string) string {
@@ -118,4 +119,529 @@ func capabilityText(capabilities []protocol.Capability, specialization string) s
 		words = append(words, specialization)
 	}
 	return strings.Join(words, " ")
+}
+
+// profileFlags are the flags that make a profile.
+type profileFlags struct {
+	fieldFlags[protocol.Profile]
+	file                   string
+	capabilities, policies []string
+	contract               contractFlags
+}
+
+func newAgentsPut(a *app) *cobra.Command {
+	var flags profileFlags
+	cmd := &cobra.Command{
+		Use:     "put AGENT",
+		Aliases: []string{"add", "edit"},
+		Short:   "Register an agent, or change what flags say of it",
+		Long: `Put registers an agent, or changes one: a flag that is given replaces that part of
+its profile, the rest stays. With -f the file is the whole profile.`,
+		Example: `  handoff agents put reviewer --capability review --capability go:0.8 --description "reviews changes"
+  handoff agents put junior --max-risk low --escalates-to reviewer --policy max_attempts=1
+  handoff agents put reviewer -f reviewer.json`,
+		Args: takes("an AGENT"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			profile, err := s.Profile(ctx, args[0])
+			if err != nil && !hasCode(protocol.CodeUnknownAgent)(err) {
+				return err
+			}
+			profile.ID = args[0]
+			if profile, err = flags.apply(profile, a); err != nil {
+				return err
+			}
+			if profile, err = s.PutAgent(ctx, profile); err != nil {
+				return err
+			}
+			if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
+				return err
+			}
+			return cmp.Or(a.warnOfAuthority(ctx, s, profile), a.warnOfEdges(ctx, s, profile))
+		}),
+	}
+	flags.declare(cmd.Flags())
+	a.agentFlags(cmd, "escalates-to", "hands-to", "accepts-from")
+	a.words(cmd, "max-risk", "low", "medium", "high")
+	a.words(cmd, "approve", asWords(protocol.Approves)...)
+	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
+	a.words(cmd, "on-barred", asWords(protocol.BarredModes)...)
+	a.words(cmd, "takes-transfer", asWords(protocol.TransferModes)...)
+	return cmd
+}
+
+func (f *profileFlags) declare(fs *pflag.FlagSet) {
+	f.fs = fs
+	type profile = protocol.Profile
+	fs.StringVarP(&f.file, "file", "f", "", "read the whole profile from a JSON file, or stdin with -")
+	f.text("name", "name for people", func(p *profile) *string { return &p.Name })
+	f.text("description", "what it does", func(p *profile) *string { return &p.Description })
+	f.text("specialization", "what it does best; counts as a capability", func(p *profile) *string { return &p.Specialization })
+	fs.StringArrayVar(&f.capabilities, "capability", nil, "what it can do, `NAME[:0.8]` (repeatable)")
+	examples := fs.StringArray("example", nil, "an `EXAMPLE` of a task for it (repeatable)")
+	f.onGiven("example", func(p *profile) { p.Examples = *examples })
+	accepts := fs.Bool("accepts", true, "whether it takes handoffs at all")
+	f.onGiven("accepts", func(p *profile) { p.AcceptsHandoffs = accepts })
+	concurrency := fs.Int("max-concurrency", 0, "handoffs in hand at a time, of all its workers and claims together (0: no limit)")
+	f.onGiven("max-concurrency", func(p *profile) { p.MaxConcurrency = *concurrency })
+	f.millis("max-execution", "work timeout where the package has none", func(p *profile) *int64 { return &p.MaxExecutionMS })
+	f.millis("poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)", func(p *profile) *int64 { return &p.PollPatienceMS })
+	f.text("max-risk", "low, medium or high (default)", func(p *profile) *string { return (*string)(&p.MaxRisk) })
+	f.text("escalates-to", "the agent above it (default human)", func(p *profile) *string { return &p.EscalatesTo })
+	bids := fs.Bool("bids", false, "whether it is asked for bids, and makes them")
+	f.onGiven("bids", func(p *profile) { p.Bids = *bids })
+	f.declareEdges()
+	f.declareContract()
+	f.price("price-in", "what a million tokens that go into its model cost, as 3 or 0.25", func(p *protocol.Price) *int64 { return &p.InMicros })
+	f.price("price-out", "what a million tokens that its model writes cost", func(p *protocol.Price) *int64 { return &p.OutMicros })
+	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
+}
+
+// price declares a flag of one of the two prices. Without any of them a profile has no price.
+func (f *profileFlags) price(name, usage string, field func(*protocol.Price) *int64) {
+	amount := new(int64)
+	f.fs.Var((*costValue)(amount), name, usage)
+	f.onGiven(name, func(p *protocol.Profile) {
+		var price protocol.Price
+		if p.Price != nil {
+			price = *p.Price
+		}
+		*field(&price) = *amount
+		if p.Price = &price; price == (protocol.Price{}) {
+			p.Price = nil
+		}
+	})
+}
+
+// apply changes a profile by the flags.
+func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, error) {
+	if f.file != "" {
+		body, err := a.read(f.file)
+		if err != nil {
+			return p, err
+		}
+		whole, err := protocol.DecodeProfile(body)
+		if err != nil {
+			return p, err
+		}
+		if whole.ID != "" && whole.ID != p.ID {
+			return p, protocol.Errorf(protocol.CodeConflict, "id", "the file is of %s, the command of %s", whole.ID, p.ID)
+		}
+		whole.ID = p.ID
+		p = whole
+	}
+	f.setGiven(&p)
+	if err := f.readContract(&p, a); err != nil {
+		return p, err
+	}
+	if f.fs.Changed("capability") {
+		capabilities, err := parseCapabilities("--capability", f.capabilities)
+		if err != nil {
+			return p, err
+		}
+		p.Capabilities = capabilities
+	}
+	return p, applyPolicies(&p.Policy, f.policies)
+}
+
+// saved returns the words for a stored profile: "registered", or a state that its author may not
+// have meant.
+func saved(p protocol.Profile) string {
+	switch {
+	case !p.Accepts():
+		return "accepts no handoffs"
+	case p.Paused:
+		return string(api.Paused)
+	}
+	return "registered"
+}
+
+func newAgentsShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show AGENT",
+		Aliases: []string{"info"},
+		Short:   "Show one agent, its workers and its queue",
+		Example: `  handoff agents show reviewer
+  handoff agents show reviewer -o json > reviewer.json`,
+		Args: takes("an AGENT"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			v, err := s.Agent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			holders, err := s.Holders(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			people, err := s.PeopleFor(ctx, args[0])
+			return printed(a, agentView{v, people}, err, func(agentView) error { return a.agent(v, holders, people) })
+		}),
+	}
+}
+
+// agentView is an agent for programs.
+type agentView struct {
+	api.AgentStatus
+	People api.People `json:"people"` // the handoffs that wait for a person and concern the agent
+}
+
+func (a *app) agent(v api.AgentStatus, holders []protocol.Holder, people api.People) error {
+	concurrency, execution, patience := "", "", ""
+	if v.PollPatienceMS > 0 {
+		patience = explain.Millis(v.PollPatienceMS)
+	}
+	if v.MaxConcurrency > 0 {
+		concurrency = fmt.Sprintf("%d, %d in hand", v.MaxConcurrency, v.InHand)
+	}
+	if v.MaxExecutionMS > 0 {
+		execution = explain.Millis(v.MaxExecutionMS)
+	}
+	expects, provides, conversation := contractWords(&v.Profile)
+	a.printf("%s  %s\n", v.ID, a.coloured(standingColour(standing(v, a.now())), standing(v, a.now())))
+	if words := explain.ForPerson(people.Handoffs, people.Since, a.now()); words != "" {
+		a.printf("%s\n", a.coloured(amber, words+": handoff inbox"))
+	}
+	for _, gate := range v.Gates {
+		a.printf("%s\n", gate)
+	}
+	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
+		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
+		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),
+		"expects", expects, "provides", provides, "conversation", conversation,
+		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
+		return err
+	}
+	for _, h := range holders {
+		a.printf("worker  %s  %d of %d busy  %s%s\n", h.ID, h.Busy, h.Slots, h.Host, holderNote(h))
+	}
+	return nil
+}
+
+// breakerStanding describes a breaker: its state, since when, until when, and the command that
+// closes it.
+func breakerStanding(v *api.BreakerStatus) string {
+	if v == nil {
+		return ""
+	}
+	words := fmt.Sprintf("%s, %d of %d failed", v.State, v.Failed, v.Policy.Threshold)
+	if !v.OpenedAt.IsZero() {
+		words += ", opened " + explain.Instant(v.OpenedAt)
+	}
+	if !v.Until.IsZero() {
+		words += ", changes " + explain.Instant(v.Until)
+	}
+	return words + "; to close it: handoff agents breaker reset " + v.Agent
+}
+
+func holderNote(h protocol.Holder) string {
+	note := ""
+	if h.PID > 0 {
+		note += fmt.Sprintf(" pid %d", h.PID)
+	}
+	if h.Polling {
+		note += " (polling)"
+	}
+	if h.Draining {
+		note += " (draining)"
+	}
+	return note
+}
+
+// contractFlags are the flags of the context that an agent expects, and of its results.
+type contractFlags struct{ context, result string }
+
+func (f *profileFlags) declareContract() {
+	f.fs.StringVar(&f.contract.context, "context-schema", "", "what it expects: the JSON Schema of the context of a package is in this `FILE`, or on stdin with - ('' for none again)")
+	f.fs.StringVar(&f.contract.result, "result-schema", "", "what it provides: the JSON Schema of its results, where a package has none, is in this `FILE`, or on stdin with - ('' for none again)")
+	modes := f.fs.StringArray("takes-transfer", nil, "a `WAY` in which a conversation may come: full, relevant_only, summary or reference (repeatable; default all; '' for all again)")
+	f.onGiven("takes-transfer", func(p *protocol.Profile) {
+		list := []protocol.TransferMode{}
+		for _, mode := range *modes {
+			if mode != "" || len(*modes) > 1 {
+				list = append(list, protocol.TransferMode(mode))
+			}
+		}
+		setContract(p, func(c *protocol.Contract) { c.Modes = list })
+	})
+	most := f.fs.Int("max-context-tokens", 0, "how much of a conversation it gets at most, in tokens, as estimated (0: all of it)")
+	f.onGiven("max-context-tokens", func(p *protocol.Profile) { p.MaxContextTokens = *most })
+}
+
+// readContract reads the schemas that are given as files.
+func (f *profileFlags) readContract(p *protocol.Profile, a *app) error {
+	for _, of := range []struct {
+		flag, file, name string
+		set              func(to, read *protocol.Contract)
+	}{
+		{"context-schema", f.contract.context, "context_schema", func(to, read *protocol.Contract) { to.ContextSchema = read.ContextSchema }},
+		{"result-schema", f.contract.result, "result_schema", func(to, read *protocol.Contract) { to.ResultSchema = read.ResultSchema }},
+	} {
+		if !f.fs.Changed(of.flag) {
+			continue
+		}
+		body := []byte("null")
+		if of.file != "" {
+			var err error
+			if body, err = a.read(of.file); err != nil {
+				return err
+			}
+		}
+		read, err := protocol.DecodeProfile(fmt.Appendf(nil, `{"contract":{%q:%s}}`, of.name, body))
+		if err != nil {
+			return err
+		}
+		if read.Contract == nil || of.file == "" {
+			read.Contract = &protocol.Contract{}
+		}
+		setContract(p, func(c *protocol.Contract) { of.set(c, read.Contract) })
+	}
+	return nil
+}
+
+// setContract changes a copy of the contract. Without a part a profile has none.
+func setContract(p *protocol.Profile, change func(*protocol.Contract)) {
+	var next protocol.Contract
+	if p.Contract != nil {
+		next = *p.Contract
+	}
+	change(&next)
+	if p.Contract = &next; len(next.ContextSchema) == 0 && len(next.ResultSchema) == 0 && len(next.Modes) == 0 {
+		p.Contract = nil
+	}
+}
+
+// contractWords returns the agent's expectations, its results and the form of a conversation.
+func contractWords(p *protocol.Profile) (expects, provides, conversation string) {
+	var parts []string
+	if c := p.Contract; c != nil {
+		if expects = strings.Join(c.Expects(), ", "); expects == "" {
+			expects = schemaWords(c.ContextSchema)
+		}
+		provides = schemaWords(c.ResultSchema)
+		if len(c.Modes) > 0 {
+			parts = append(parts, strings.Join(asWords(c.Modes), ", "))
+		}
+	}
+	if p.MaxContextTokens > 0 {
+		parts = append(parts, fmt.Sprintf("at most %d tokens", p.MaxContextTokens))
+	}
+	return expects, provides, strings.Join(parts, "; ")
+}
+
+func schemaWords(raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("by a schema of %d bytes", len(raw))
+}
+
+// declareEdges declares the flags for the agents that hand off to each other.
+func (f *profileFlags) declareEdges() {
+	type profile = protocol.Profile
+	f.agents("hands-to", "an `AGENT` that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.HandsTo })
+	f.agents("accepts-from", "an `AGENT` whose handoffs it takes, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.AcceptsFrom })
+	f.agents("scope", "a `NAME` of a variable of its workflow that it may set, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.Scopes })
+	f.text("handoffs", "what it may hand off, over the fleet's: on, off, or simple (to one agent: sequential and delegation)", func(p *profile) *string { return (*string)(&p.Handoffs) })
+	f.text("on-barred", "what becomes of a result whose hand-off is refused by a limit or a rule: complete (default: it stands, as a partial one) or fail", func(p *profile) *string { return (*string)(&p.OnBarred) })
+	f.declareApproval()
+	f.declareAutonomy()
+}
+
+// agents declares a flag that is a list of agents. Empty is none of them.
+func (f *profileFlags) agents(name, usage string, field func(*protocol.Profile) *[]string) {
+	values := f.fs.StringArray(name, nil, usage)
+	f.onGiven(name, func(p *protocol.Profile) {
+		*field(p) = nil
+		if len(*values) > 1 || (*values)[0] != "" {
+			*field(p) = *values
+		}
+	})
+}
+
+// warnOfAuthority warns of an escalation to an agent that is not registered (yet): until it is,
+// escalations go to a person.
+func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.Profile) error {
+	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
+		return nil
+	}
+	_, err := s.Profile(ctx, p.EscalatesTo)
+	if hasCode(protocol.CodeUnknownAgent)(err) {
+		a.notef("handoff: %s escalates to %s, which is no agent so far; until it is, to human\n", p.ID, p.EscalatesTo)
+		return nil
+	}
+	return err
+}
+
+// warnOfEdges warns of handoffs to or from an agent that is not registered (yet): that is allowed,
+// since one of two has to be registered first, and may be a slip.
+func (a *app) warnOfEdges(ctx context.Context, s api.Directory, p protocol.Profile) error {
+	for _, edge := range []struct {
+		format string
+		agents []string
+	}{{"handoff: %s hands off to %s, which is no agent so far\n", p.HandsTo}, {"handoff: %s takes handoffs from %s, which is no agent so far\n", p.AcceptsFrom}} {
+		for _, agent := range edge.agents {
+			if strings.HasSuffix(agent, "*") || agent == protocol.Human {
+				continue
+			}
+			if _, err := s.Profile(ctx, agent); hasCode(protocol.CodeUnknownAgent)(err) {
+				a.notef(edge.format, p.ID, agent)
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func newAgentsBreaker(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "breaker [AGENT]",
+		Short: "Show the breakers of agents, or of one",
+		Long: `Breaker shows what the breakers of agents let through: everything (closed), nothing
+(open), or a probe (half-open). An agent has one where the fleet has settings for all
+of them (handoff fleet set breaker.threshold=3), or its own profile does.`,
+		Example: `  handoff agents breaker
+  handoff agents breaker coder -o json
+  handoff agents breaker reset coder`,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: a.agentWords,
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			all, err := s.Breakers(ctx)
+			if err != nil || len(args) == 0 {
+				return printedList(a, all, err, a.breakers)
+			}
+			if _, err := s.Profile(ctx, args[0]); err != nil {
+				return err
+			}
+			at := slices.IndexFunc(all, func(v api.BreakerStatus) bool { return v.Agent == args[0] })
+			if at < 0 {
+				return protocol.Errorf(protocol.CodeNotFound, "breaker", "%s has none; give it one: handoff fleet set breaker.threshold=3", args[0])
+			}
+			return printed(a, all[at], nil, a.breaker)
+		}),
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "reset AGENT",
+		Short: "Close the breaker of an agent, and forget its failures",
+		Long: `Reset closes the breaker of an agent that has recovered, and forgets its failures.
+What waits for it is offered.`,
+		Example: `  handoff agents breaker reset coder`,
+		Args:    takes("an AGENT"), ValidArgsFunction: a.agentWords,
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			v, err := s.ResetBreaker(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.line(v, "%s  breaker closed\n", v.Agent)
+		}),
+	})
+	return cmd
+}
+
+func (a *app) breakers(all []api.BreakerStatus) error {
+	if len(all) == 0 {
+		a.notef("no agent has a breaker; give one to all: handoff fleet set breaker.threshold=3\n")
+		return nil
+	}
+	return a.table(rowsOf("AGENT|BREAKER|FAILED|LAST FAILURE|CHANGES", all, func(v api.BreakerStatus) []any {
+		last := ""
+		if v.LastFailure != nil {
+			last = explain.Instant(v.LastFailure.At) + " " + string(v.LastFailure.End)
+		}
+		return []any{v.Agent, v.State, fmt.Sprintf("%d/%d", v.Failed, v.Policy.Threshold), last, v.Until}
+	}))
+}
+
+// breaker prints one breaker.
+func (a *app) breaker(v api.BreakerStatus) error {
+	a.printf("%s  %s\n", v.Agent, v.State)
+	changes := ""
+	switch {
+	case v.State == lifecycle.BreakerOpen:
+		changes = "half-open at " + explain.Instant(v.Until)
+	case v.State == lifecycle.BreakerHalfOpen && len(v.Probes) == 0:
+		changes = "the next handoff is a probe"
+	}
+	if err := a.fields("failed", fmt.Sprintf("%d of %d", v.Failed, v.Policy.Threshold), "opened", explain.Instant(v.OpenedAt),
+		"changes", changes, "settings", breakerWords(v.Policy)); err != nil {
+		return err
+	}
+	for _, ticket := range v.Failures {
+		a.printf("failed  %s\n", ticket)
+	}
+	for _, ticket := range v.Probes {
+		a.printf("probe  %s\n", ticket)
+	}
+	return nil
+}
+
+// breakerWords returns the settings of a breaker.
+func breakerWords(p protocol.BreakerPolicy) string {
+	return fmt.Sprintf("opens for %s, at most %s, when %d different handoffs and %d %% of those within %s failed; %d at once try it again",
+		explain.Millis(p.OpenMS), explain.Millis(p.OpenMaxMS), p.Threshold, p.SharePercent, explain.Millis(p.WindowMS), p.Probes)
+}
+
+func newAgentsPause(a *app, verb string, pause bool) *cobra.Command {
+	short, long := "Let an agent take what waits for it again", `Resume ends a pause.`
+	if pause {
+		short = "Keep an agent from taking more; its offers wait"
+		long = `Pause keeps an agent from taking handoffs. They can still be submitted to it and
+wait in its queue; what it works on goes on. Nothing escalates because of a pause.`
+	}
+	return &cobra.Command{
+		Use: verb + " AGENT", Short: short, Long: long,
+		Example: "  handoff agents " + verb + " reviewer",
+		Args:    takes("an AGENT"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			change := s.ResumeAgent
+			if pause {
+				change = s.PauseAgent
+			}
+			profile, err := change(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.line(profile, "%s  %s\n", profile.ID, verb+"d")
+		}),
+	}
+}
+
+func newAgentsRemove(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "remove AGENT",
+		Aliases: []string{"rm", "delete"},
+		Short:   "Forget an agent",
+		Long: `Remove forgets an agent: nothing can be handed to it any more. What was handed to
+it already stays in its queue. An agent with workers that run is removed with --yes alone: they
+work on the handoffs in its queue, and get no more. To keep an agent from taking more for a while,
+pause it instead.`,
+		Example: `  handoff agents rm reviewer`,
+		Args:    takes("an AGENT"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			if !yes {
+				if err := refuseServed(ctx, s, args[0]); err != nil {
+					return err
+				}
+			}
+			profile, err := s.RemoveAgent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return a.line(profile, "%s  removed\n", profile.ID)
+		}),
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "remove it though workers of it run")
+	return cmd
+}
+
+// refuseServed refuses to remove an agent whose workers run.
+func refuseServed(ctx context.Context, s *api.Session, agent string) error {
+	workers, err := s.Holders(ctx, agent)
+	if err != nil || len(workers) == 0 {
+		return err
+	}
+	of := "1 worker of it runs"
+	if len(workers) > 1 {
+		of = fmt.Sprintf("%d workers of it run", len(workers))
+	}
+	return protocol.Errorf(protocol.CodeConflict, "agent", "%s is not removed: %s; end them first, pause it (handoff agents pause %[1]s), or give --yes", agent, of)
 }

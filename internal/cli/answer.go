@@ -3,19 +3,25 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/worker"
 )
 
 // me is who this command line acts for. Inside of a program that works on a handoff it is the
-// agent of its lease, whatever else is said.
+// agent of its lease, whatever name is given.
 func (a *app) me() string {
 	return cmp.Or(a.programOf(), a.env("HANDOFF_AGENT"), protocol.Human)
 }
@@ -37,8 +43,8 @@ func (a *app) checkActor(field, name string) error {
 	return nil
 }
 
-// actorFlags are the flags that say for whom a command acts, by its name; "" is every other command.
-var actorFlags = map[string]string{"": "from", "take": "agent", "claim": "agent", "conversation": "", "audit archive": ""}
+// actorFlags are the flags that name for whom a command acts, by its name; "" is every other command.
+var actorFlags = map[string]string{"": "from", "take": "agent", "claim": "agent", "conversation": ""}
 
 // checkActorFlag is checkActor for the flag of a command.
 func (a *app) checkActorFlag(cmd *cobra.Command) error {
@@ -70,11 +76,11 @@ status TICKET" shows what is asked for, "handoff inbox" what waits for you.
 
 Each question has a number, which both show. --question N answers that one alone: where
 another one is asked by now, the answer is refused and changes nothing. Without it the
-question is answered that stands when the command begins.
+question is answered that is open when the command begins.
 
 The source may answer, an authority above the agent that asks, and a person (human); never
 the agent itself. What was escalated is for the authority that has it, one above that, and a
-person. In a program of "handoff work" the command line is its agent, whatever --from says.
+person. In a program of "handoff work" the command line is its agent, whatever --from is.
 
 A handoff that was escalated is answered the same way, whether it is claimed or
 not: it goes back to the agent that escalated it, with the answer. To keep it,
@@ -130,7 +136,7 @@ incomplete, or you may not give it.`,
 		return state, adviseRaise(err, ticket)
 	})
 	fs := cmd.Flags()
-	fs.IntVar(&question, "question", 0, "the number `N` of the question that it answers (default: the one that stands)")
+	fs.IntVar(&question, "question", 0, "the number `N` of the question that it answers (default: the open one)")
 	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")
 	fs.StringArrayVar(&set, "set", nil, "variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
 	fs.StringVar(&text, "text", "", "the answer in words")
@@ -139,5 +145,207 @@ incomplete, or you may not give it.`,
 	fs.BoolVar(&letOthers, "let-others", false, "with --deny: another agent, or the next authority, may decide")
 	fs.StringVar(&reason, "reason", "", "why it is denied")
 	fromFlag(cmd, &from, "who answers")
+	return cmd
+}
+
+// onReader reads about many handoffs over one connection. agents are those by which they
+// are selected.
+func (a *app) onReader(ctx context.Context, agents []string, do func(context.Context, dossier.Reader) error) error {
+	return a.onSessionAbout(ctx, agents, func(ctx context.Context, s *api.Session) error { return do(ctx, s) })
+}
+
+// onSessionAbout is onReader with all operations.
+func (a *app) onSessionAbout(ctx context.Context, agents []string, do func(context.Context, *api.Session) error) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	a.noteUnknown(ctx, b, agents)
+	return do(ctx, a.session(b, ""))
+}
+
+// answersOf asks over an engine, each question within --timeout, and reports the silence meanwhile.
+// Where no index answers, the error names the next step.
+func (a *app) answersOf(b *broker.Broker) ask.Answers {
+	return ask.Client{Asker: asker{engine: b, timeout: a.timeout(), silent: func() (stop func()) { return a.tellSilence("the index") }}}
+}
+
+type asker struct {
+	engine  ask.Asker
+	timeout time.Duration
+	silent  func() (stop func()) // nil: silence is not reported
+}
+
+// Ask implements ask.Asker.
+func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, error) {
+	if a.silent != nil {
+		defer a.silent()()
+	}
+	limited, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	answer, err := a.engine.Ask(limited, verb, question)
+	var refused *protocol.Error
+	switch {
+	case errors.As(err, &refused): // the flags have the names of the fields
+		refused.Field = strings.TrimPrefix(refused.Field, "filter.")
+		return nil, refused
+	case errors.Is(err, broker.ErrNoAnswer):
+		return nil, fmt.Errorf("%w; start an index: handoff index (handoff dev has one)", broker.ErrNoAnswer)
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		return nil, fmt.Errorf("%w: the index has given no answer for %s in %v; --timeout waits longer", broker.ErrNoAnswer, verb, a.timeout)
+	}
+	return answer, err
+}
+
+// behind is an answer that lacks something.
+func behind(s ask.Position) error {
+	how := "cannot tell at the moment whether it has everything"
+	if s.Behind > 0 {
+		how = fmt.Sprintf("has read %d of %d entries of the ledger", s.Seq, s.Seq+s.Behind)
+	}
+	return &behindError{"the index " + how + "; ask again when it has caught up, or see what it has with --stale"}
+}
+
+// freshness is how much of the ledger an answer must have.
+type freshness struct{ stale bool }
+
+func (f *freshness) flag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.stale, "stale", false, "print what the index has, even if it has not read all of the ledger")
+}
+
+// ask returns a question of this freshness. With --stale the answer does not wait for more.
+func (f freshness) ask() ask.Question {
+	if f.stale {
+		return ask.Question{WaitMS: -1}
+	}
+	return ask.Question{}
+}
+
+// check refuses an answer that is not fresh enough.
+func (f freshness) check(s ask.Position) error {
+	if s.Complete || f.stale {
+		return nil
+	}
+	return behind(s)
+}
+
+// standView is the position of an answer in the ledger, for programs that read lines.
+type standView struct {
+	ask.Position
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// stand reports an answer's position in the ledger on stderr: to people who asked for --stale, and
+// to programs that read lines. A JSON document contains it.
+func (a *app) stand(f freshness, s ask.Position, cursor string) error {
+	switch {
+	case a.format == formatJSONL:
+		line, err := encode(standView{s, cursor}, false)
+		if err != nil {
+			return err
+		}
+		_, err = a.err.Write(escapeJSON(line))
+		return err
+	case a.format == formatJSON || !f.stale:
+	case s.Complete:
+		a.notef("handoff: as of entry %d of the ledger: nothing is missing\n", s.Seq)
+	case s.Behind > 0:
+		a.notef("handoff: as of entry %d of the ledger: %d more are not in it yet\n", s.Seq, s.Behind)
+	default:
+		a.notef("handoff: as of entry %d of the ledger: whether more are there is not known\n", s.Seq)
+	}
+	return nil
+}
+
+// verdictFlags are the flags of approve and deny.
+type verdictFlags struct {
+	verdict api.Verdict
+	from    string
+}
+
+func newApprove(a *app) *cobra.Command {
+	var f verdictFlags
+	cmd := a.verdictCommand(&cobra.Command{
+		Use:   "approve TICKET…",
+		Short: "Let an agent have a handoff that waits for an approval",
+		Long: `Approve says that the agent which a handoff waits for may have it: it is offered to
+that agent. "handoff inbox" lists what waits for you, and "handoff why TICKET" says who
+is asked, and why.
+
+An approval holds for this handoff and this agent. Should the agent refuse it, the next
+one is asked for anew; a retry is not. --any approves every agent. --agent names the one
+that you were asked about: where it is another one by now, nothing is approved.
+
+The approver may approve it, an agent above the approver, and a person; never its source
+or the agent that gets it, unless that is a person.
+
+Exit codes: 0 approved; 9 it waits for no approval (any more), or not for yours.`,
+		Example: `  handoff approve 5f0c…
+  handoff approve 5f0c… --agent deployer --comment "after the freeze"
+  handoff inbox -o jsonl | jq -r 'select(.why == "approval") | .ticket' | xargs handoff approve`,
+	}, &f, "approved", (*api.Session).Approve)
+	cmd.Flags().BoolVar(&f.verdict.Any, "any", false, "approve every agent that gets it")
+	cmd.Flags().StringVar(&f.verdict.Reason, "comment", "", "what there is to say about it")
+	return cmd
+}
+
+func newDeny(a *app) *cobra.Command {
+	var f verdictFlags
+	cmd := a.verdictCommand(&cobra.Command{
+		Use:   "deny TICKET…",
+		Short: "End a handoff that waits for an approval",
+		Long: `Deny says that the agent which a handoff waits for may not have it: the handoff closes
+as rejected (approval_denied), and its source gets that as its return, if it expects one.
+To have another agent do it, hand it off again to that one.
+
+The approver may deny it, an agent above the approver, and a person; never its source or
+the agent that would get it, unless that is a person.
+
+What an agent asks for during its work is denied by "handoff answer TICKET --deny".
+
+Exit codes: 0 denied; 9 it waits for no approval (any more), or not for yours.`,
+		Example: `  handoff deny 5f0c… --reason "not before the release"`,
+	}, &f, "denied", (*api.Session).Deny)
+	cmd.Flags().StringVar(&f.verdict.Reason, "reason", "", "why; required")
+	return cmd
+}
+
+// verdictCommand gives a verdict on each ticket.
+func (a *app) verdictCommand(cmd *cobra.Command, f *verdictFlags, done string,
+	decide func(*api.Session, context.Context, api.Verdict) (protocol.State, error)) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", f.verdict.Reason) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		tickets, err := a.parseTickets(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+			for _, ticket := range tickets {
+				f.verdict.Ticket = ticket
+				state, err := decide(a.session(b, f.from), ctx, f.verdict)
+				if err != nil {
+					return adviseRaise(err, ticket)
+				}
+				now := "it waits for " + explain.WaitingFor(state).Words
+				if state.Closed {
+					now = "it is closed"
+				}
+				if err := a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	cmd.Flags().StringVar(&f.verdict.Agent, "agent", "", "the `AGENT` that you were asked about (default: the one that is asked about now)")
+	a.agentFlags(cmd, "agent")
+	fromFlag(cmd, &f.from, "who decides")
 	return cmd
 }

@@ -22,15 +22,16 @@ goes on, and never changed. An audit record is what such an entry says: initiate
 accepted, rejected, completed, failed, timeout, escalated, cancelled, deferred, and noted
 for all else. docs/operations/audit.md has its fields, and how files are made.
 
-The ledger keeps an entry for 190 days. What shall be kept for longer is archived.`,
+The ledger keeps an entry for 190 days. "handoff audit export DIR", from a timer, keeps it
+for longer.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: refuseUnknown,
 	}
-	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditArchive(a), newAuditVerify(a))
+	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
 	return cmd
 }
 
-// auditFilter says which handoffs are meant, and of list which of their records.
+// auditFilter selects handoffs and, for list, their records.
 type auditFilter struct {
 	tickets, tasks, sources, targets, agents, types []string
 	handoffSources, handoffTargets                  []string
@@ -76,22 +77,22 @@ func (f *auditFilter) check(now time.Time) (err error) {
 	return nil
 }
 
-// all tells whether every handoff is meant.
+// all reports whether every handoff is meant.
 func (f *auditFilter) all() bool {
 	return len(f.tickets)+len(f.sources)+len(f.targets)+len(f.types) == 0 && !f.asks() && f.since == "" && f.until == ""
 }
 
-// direct tells whether the tickets alone say which handoffs are meant.
+// direct reports whether the tickets alone select the handoffs.
 func (f *auditFilter) direct() bool {
 	return len(f.tickets) > 0 && !f.asks()
 }
 
-// asks tells whether the index must say which handoffs are meant, whatever their tickets.
+// asks reports whether the index must select the handoffs, whatever their tickets.
 func (f *auditFilter) asks() bool {
 	return len(f.tasks)+len(f.handoffSources)+len(f.handoffTargets)+len(f.agents) > 0
 }
 
-// keeps tells whether a record is meant.
+// keeps reports whether a record is meant.
 func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 	switch {
 	case len(f.types) > 0 && !slices.Contains(f.types, string(r.EventType)),
@@ -105,7 +106,7 @@ func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 }
 
 // handoffs calls fn with the tickets that are meant, those submitted last first,
-// and no more than limit of them (0 is all). It tells whether there are more.
+// and no more than limit of them (0 is all). It reports whether there are more.
 func (f *auditFilter) handoffs(ctx context.Context, r api.Reader, limit int, fn func(ticket string) error) (more bool, err error) {
 	if f.direct() {
 		for _, ticket := range f.tickets {

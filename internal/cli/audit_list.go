@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/audit"
-	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -88,14 +87,12 @@ func (a *app) auditList(ctx context.Context, b *broker.Broker, filter *auditFilt
 		a.notef("handoff: no audit records\n")
 		return nil
 	}
-	rows := [][]string{{"TIME (UTC)", "TICKET", "RECORD", "FROM", "TO", "REASON"}}
-	for _, r := range records {
-		rows = append(rows, []string{explain.Instant(r.Timestamp), r.HandoffID, auditWords(r), r.FromAgent, r.ToAgent, r.Reason})
-	}
-	return a.tableFit(rows, nil)
+	return a.table(rowsOf("TIME (UTC)|TICKET|RECORD|FROM|TO|REASON", records, func(r protocol.AuditRecord) []any {
+		return []any{r.Timestamp, r.HandoffID, auditWords(r), r.FromAgent, r.ToAgent, r.Reason}
+	}))
 }
 
-// auditWords is a record's type, with how it ended where that says more.
+// auditWords returns a record's type, with its outcome where that differs.
 func auditWords(r protocol.AuditRecord) string {
 	switch {
 	case r.ClosedAs == "":

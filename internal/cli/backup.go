@@ -109,10 +109,13 @@ func (a *app) onData(ctx context.Context, dir string, do func(*nats.Conn) error)
 	return do(nc)
 }
 
-// copied tells a person now and then how far it has come.
+// copied prints now and then how far the copy of a large stream is.
 func (a *app) copied() backup.Progress {
 	tell := a.progress()
 	return func(stream string, done, total uint64) {
+		if total>>20 == 0 {
+			return
+		}
 		tell("handoff: %s: %d of about %d MiB\n", stream, done>>20, total>>20)
 	}
 }

@@ -39,7 +39,7 @@ With --refuse there is no bid, and the others decide.`,
   handoff bid "$LEASE" --refuse "this is Rust"
   ./estimate.sh | handoff bid "$LEASE" -f -`,
 		[]string{"a LEASE"},
-		func(ctx context.Context, s holder, lease string) (protocol.State, error) {
+		func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
 			if err := checkCall(ctx, s, lease); err != nil {
 				return protocol.State{}, err
 			}
@@ -49,7 +49,7 @@ With --refuse there is no bid, and the others decide.`,
 			return completeCall(ctx, s, lease, bid)
 		})
 	fs := cmd.Flags()
-	fs.SortFlags = false // what makes a bid comes first
+	fs.SortFlags = false // the flags that make a bid come first
 	fs.Var(&flags.cost, "cost", "what the work would cost, as 0.03")
 	fieldVar(fs, &flags.eta, "eta", "from the award to the result")
 	fs.Float64Var(&flags.confidence, "confidence", 0, "how sure it is to succeed, `0 to 1`")
@@ -100,7 +100,7 @@ func (f *bidFlags) build(a *app, cmd *cobra.Command) (bid protocol.Bid, err erro
 }
 
 // checkCall refuses a LEASE of work: the bid would be taken for its result.
-func checkCall(ctx context.Context, s holder, lease string) error {
+func checkCall(ctx context.Context, s api.AgentOperations, lease string) error {
 	beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: lease})
 	if err == nil && beat.State.CallOf == "" {
 		return protocol.Errorf(protocol.CodeConflict, "lease", "is of work, not of a call for bids: accept it, refuse it or complete it")
@@ -109,7 +109,7 @@ func checkCall(ctx context.Context, s holder, lease string) error {
 }
 
 // completeCall accepts a call, which may be claimed only, and completes it with a bid.
-func completeCall(ctx context.Context, s holder, lease string, bid protocol.Bid) (protocol.State, error) {
+func completeCall(ctx context.Context, s api.AgentOperations, lease string, bid protocol.Bid) (protocol.State, error) {
 	body, err := protocol.Marshal(bid)
 	if err != nil {
 		return protocol.State{}, err

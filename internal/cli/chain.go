@@ -11,7 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// chainHelp says what --chain means.
+// chainHelp explains --chain.
 const chainHelp = `--chain means the end of the chain: of the handoffs that follow from this one by goto.`
 
 func chainFlag(cmd *cobra.Command, chain *bool, what string) {
@@ -22,7 +22,9 @@ func chainFlag(cmd *cobra.Command, chain *bool, what string) {
 func waitForChain(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
 	return waiting{
 		look: func(ctx context.Context) (protocol.State, error) { return s.LastOfChain(ctx, ticket) },
-		wait: func(ctx context.Context) (protocol.State, error) { return s.WaitChain(ctx, ticket, api.Until(until)) },
+		wait: func(ctx context.Context) (protocol.State, error) {
+			return s.follow(ctx, ticket, api.Until(until), true)
+		},
 		ready: func(state protocol.State) bool {
 			ready, _ := api.Until(until).Ready(state)
 			return ready && !lifecycle.GoesOn(state)
@@ -32,10 +34,10 @@ func waitForChain(ctx context.Context, s *source, ticket string, limit time.Dura
 	}.run(ctx, limit)
 }
 
-// noteChain says on stderr how to follow the chain of a handoff that was handed on.
+// noteChain prints on stderr how to follow the chain of a handoff that was handed on.
 func (a *app) noteChain(s protocol.State, command string) {
 	if next, goesOn := lifecycle.NextInChain(s); goesOn && a.text() {
-		a.notef("handoff: %s was handed on, as %s: handoff %s %s --chain follows\n", s.Ticket, next, command, s.Ticket)
+		a.notef("handoff: it continues as %s; for the whole chain: handoff %s %s --chain\n", next, command, s.Ticket)
 	}
 }
 

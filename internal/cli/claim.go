@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"os"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // claimLease is the default lease of a claim from the command line: an
@@ -43,12 +46,11 @@ offered to it meanwhile waits for its next claim.
 
 An offer that is not acknowledged in time goes back to the queue, whatever heartbeats
 there are: within 30 s, or the ack_timeout_ms of the handoff's policy. An agent that thinks
-before it accepts asks for more with --ack-within. Nothing is charged, and the LEASE
-is worth nothing any more.
+before it accepts asks for more with --ack-within. Nothing is charged, and the
+LEASE has expired.
 
-Without a heartbeat for as long as --lease, the handoff goes to another holder and
-the LEASE is worth nothing any more (exit code 7). Every one of the commands
-above counts as a heartbeat.
+Without a heartbeat for as long as --lease, the handoff goes to another worker and the
+LEASE has expired (exit code 7). Each of the commands above counts as a heartbeat.
 
 The text form begins with lines of a word and a value (LEASE, TICKET, AGENT,
 ATTEMPT, EXPIRES, ACKNOWLEDGE (by when, unless it is accepted), LIMIT (when the first
@@ -87,7 +89,7 @@ why); 9 no such agent.`,
 	return cmd
 }
 
-// claim takes what is offered, and prints it.
+// claim takes an offer and prints it.
 func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 	ctx := cmd.Context()
 	gateway, err := a.throughGateway(cmd, gateway, "ack-within")
@@ -120,7 +122,7 @@ func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 // claimer connects to the engine, or to a gateway. The caller calls done.
 func (a *app) claimer(ctx context.Context, request api.Claim, gateway bool) (h api.Holder, done func(), err error) {
 	if !gateway {
-		b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // what is removed from the queue
+		b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // logs the entries removed from the queue
 		if err != nil {
 			return nil, nil, err
 		}
@@ -136,4 +138,67 @@ func (a *app) claimer(ctx context.Context, request api.Claim, gateway bool) (h a
 func hostname() string {
 	host, _ := os.Hostname()
 	return host
+}
+
+// claimView is a claim for programs.
+type claimView struct {
+	Lease       string            `json:"lease"`
+	Ticket      string            `json:"ticket"`
+	Agent       string            `json:"agent"`
+	Attempt     int               `json:"attempt"` // of the work; 0 until it is accepted
+	Accepted    bool              `json:"accepted"`
+	Expires     time.Time         `json:"expires"`                 // without a heartbeat
+	AckBy       time.Time         `json:"acknowledge_by,omitzero"` // unless it is accepted
+	Limit       time.Time         `json:"limit,omitzero"`          // when the first clock takes it away
+	LimitClock  protocol.Clock    `json:"limit_clock,omitempty"`
+	Supplements []protocol.Answer `json:"supplements"` // answers to conditions, oldest first
+
+	Trail   []protocol.TrailEntry `json:"trail"`   // its earlier life, oldest first
+	Returns []protocol.Return     `json:"returns"` // the ends of the handoffs that it waited for
+	// Children are those that it has handed off, in earlier attempts too.
+	Children []broker.HandedOff `json:"children,omitempty"`
+	Trace    string             `json:"traceparent"` // of the work, or, until it is accepted, of the handoff
+	Package  json.RawMessage    `json:"package"`     // as it was submitted
+}
+
+// held prints a claim, or returns the error of the claim.
+func (a *app) held(h api.Held, err error) error {
+	if err != nil {
+		return err
+	}
+	if h.ReturnsErr != nil { // it is claimed all the same, and they can be read by their tickets
+		a.notef("handoff: what came back could not be read: %v\n", h.ReturnsErr)
+	}
+	v := claimView{
+		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,
+		Expires: h.Expires, Supplements: orEmpty(h.Answers), Trail: orEmpty(h.Trail), Returns: orEmpty(h.Returns), Children: h.Children, Package: h.Package,
+		Trace: a.traces.WorkContext(h.State).Parent, AckBy: lifecycle.ClaimDue(h.State).UTC().Truncate(time.Second),
+	}
+	limit, clock := lifecycle.Limit(h.State)
+	v.Limit, v.LimitClock = limit.UTC().Truncate(time.Second), clock
+	if !a.text() {
+		return a.value(v)
+	}
+	a.printf("LEASE %s\nTICKET %s\nAGENT %s\nATTEMPT %d\nEXPIRES %s\n", v.Lease, v.Ticket, v.Agent, v.Attempt, v.Expires.Format(time.RFC3339))
+	if !v.AckBy.IsZero() {
+		a.printf("ACKNOWLEDGE %s\n", v.AckBy.Format(time.RFC3339))
+	}
+	a.printf("LIMIT %s %s\n", v.Limit.Format(time.RFC3339), v.LimitClock)
+	if err := errors.Join(headLines(a, "SUPPLEMENT", v.Supplements), headLines(a, "TRAIL", v.Trail), headLines(a, "RETURN", v.Returns), headLines(a, "CHILD", v.Children)); err != nil {
+		return err
+	}
+	a.printf("\n")
+	return a.document(v.Package)
+}
+
+// headLines writes a word and a value as JSON, a line each.
+func headLines[T any](a *app, word string, values []T) error {
+	for _, value := range values {
+		line, err := encode(value, false)
+		if err != nil {
+			return err
+		}
+		a.printf("%s %s\n", word, string(line[:len(line)-1]))
+	}
+	return nil
 }

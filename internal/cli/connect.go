@@ -6,24 +6,30 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
-// connection says where the engine is, as flags.
+// connection is the address of the engine, as flags.
 type connection struct {
 	dir                                    string // where relative file names begin
 	contexts                               string // $XDG_CONFIG_HOME, for contexts of the nats command line
 	url, context, creds, nkey, inboxPrefix string
 	tlsCA, tlsCert, tlsKey                 string
 	timeout                                time.Duration // 0: the environment's, or the default
+	refusedWithin                          time.Duration // 0: as long as timeout
 }
 
 func (c *connection) flags(fs *pflag.FlagSet) {
@@ -34,16 +40,19 @@ func (c *connection) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
 	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
 	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
-	durationVar(fs, &c.timeout, "timeout", 0, "how long whatever is asked of the engine is tried, 1s to 10m ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
+	durationVar(fs, &c.timeout, "timeout", 0, "how long each question to the engine is tried, 1s to 10m; a command asks several ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
 	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 
-// resolve fills in what the environment says: see jetstream.DialConfig.FromEnv.
+// resolve fills in the values of the environment: see jetstream.DialConfig.FromEnv.
 func (c connection) resolve(env func(string) string) connection {
 	cfg := jetstream.DialConfig{URL: c.url, Context: c.context, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
 		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey}.FromEnv(env)
 	c.url, c.context, c.creds, c.nkey, c.inboxPrefix = cfg.URL, cfg.Context, cfg.Creds, cfg.NKey, cfg.InboxPrefix
 	c.tlsCA, c.tlsCert, c.tlsKey = cfg.TLSCA, cfg.TLSCert, cfg.TLSKey
+	if c.timeout == 0 && env(timeoutEnv) == "" {
+		c.refusedWithin = refusedWithin
+	}
 	c.timeout = c.resolveTimeout(env)
 	if c.dir != "" {
 		c.contexts = env("XDG_CONFIG_HOME")
@@ -71,7 +80,7 @@ func (c connection) where() string {
 	return "context " + c.context
 }
 
-// connect reaches the engine within --timeout, or says where it looked.
+// connect reaches the engine within --timeout, or returns an error with the address.
 func (a *app) connect(ctx context.Context) (*broker.Broker, func(), error) {
 	return a.connectWith(ctx, broker.Config{})
 }
@@ -96,10 +105,21 @@ func (a *app) connectWith(ctx context.Context, cfg broker.Config) (*broker.Broke
 		return nil, nil, err
 	}
 	a.engine = engine
+	a.hasIndex = sync.OnceValue(func() bool { return indexAnswers(context.WithoutCancel(ctx), b) })
 	return b, func() { done(); traces.Stop() }, nil
 }
 
-// check refuses what the dialer would take for a server that is not there.
+// shortWithin bounds the wait for an index that can find short tickets.
+const shortWithin = 500 * time.Millisecond
+
+func indexAnswers(ctx context.Context, b *broker.Broker) bool {
+	ctx, cancel := context.WithTimeout(ctx, shortWithin)
+	defer cancel()
+	_, err := ask.Client{Asker: b}.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
+	return err == nil
+}
+
+// check refuses values that the dialer would take for a server that does not answer.
 func (c connection) check() error {
 	if err := c.checkURL(); err != nil {
 		return err
@@ -133,4 +153,69 @@ func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Bro
 		defer done()
 		return do(ctx, b)
 	})
+}
+
+// checkURL refuses addresses that the dialer would take for the engine on this machine, such as a
+// scheme mistyped or a host left out: a handoff submitted there would never be found.
+func (c connection) checkURL() error {
+	if c.url == "" {
+		return nil
+	}
+	for _, server := range strings.Split(c.url, ",") {
+		server = strings.TrimSpace(server)
+		if !strings.Contains(server, "://") {
+			server = "nats://" + server
+		}
+		u, err := url.Parse(server)
+		if err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return usagef("%s is not the URL of an engine; write nats://HOST:4222", c.where())
+		}
+	}
+	return nil
+}
+
+func (c connection) open(ctx context.Context, cfg broker.Config) (*jetstream.Engine, func(), error) {
+	if err := c.check(); err != nil {
+		return nil, nil, err
+	}
+	engine, err := jetstream.Dial(ctx, c.dialConfig(jetstream.Config{Log: cfg.Log, Timeout: c.timeout}))
+	if err != nil {
+		return nil, nil, err
+	}
+	return engine, func() { _ = engine.Close() }, nil
+}
+
+// dial makes the connection alone: the server may have no streams, or keep nothing.
+func (c connection) dial(ctx context.Context) (*nats.Conn, error) { return c.dialWith(ctx) }
+
+func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	cfg := c.dialConfig(jetstream.Config{Timeout: c.timeout})
+	cfg.Options = more
+	return jetstream.Connect(ctx, cfg)
+}
+
+func (c connection) dialConfig(engine jetstream.Config) jetstream.DialConfig {
+	return jetstream.DialConfig{URL: c.url, Context: c.contextFile(), Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
+		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey, Name: ourName(), RefusedWithin: c.refusedWithin, Config: engine}
+}
+
+// ourName returns the name of our connection in the server's list.
+func ourName() string {
+	name := "handoff"
+	if host, err := os.Hostname(); err == nil {
+		name += " on " + host
+	}
+	return name
+}
+
+// contextFile is the name of the context, or its file where the environment is not the
+// process's own.
+func (c connection) contextFile() string {
+	if c.context == "" || c.contexts == "" || filepath.IsAbs(c.context) {
+		return c.context
+	}
+	return filepath.Join(c.contexts, "nats", "context", c.context+".json")
 }

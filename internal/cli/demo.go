@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -79,7 +82,7 @@ func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 	cfg := devConfig{fsync: string(embedded.FsyncAlways)}
 	node, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: log,
 		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
-			return prepare(ctx, nc, cfg, unclean, log)
+			return prepare(ctx, nc, cfg, nil, unclean, log)
 		}})
 	if err != nil {
 		return demo.Engine{}, err
@@ -116,3 +119,36 @@ func newDemoAgent(a *app) *cobra.Command {
 		},
 	}
 }
+
+// newDemoTether runs another command of ours for as long as stdin is open. The
+// demo starts its agents through it: whatever ends the demo, SIGKILL included,
+// closes the pipe, and no agent outlives it.
+func newDemoTether(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:                demo.TetherCommand + " ARG…",
+		Short:              "Run a command for as long as stdin is open",
+		Hidden:             true,
+		DisableFlagParsing: true, // the arguments are another command's
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go func() { // ends with the process
+				_, _ = io.Copy(io.Discard, a.in)
+				cancel()
+				// An agent that drains asks an engine that may be gone with the
+				// demo, and would ask for long.
+				time.Sleep(tetherGrace)
+				os.Exit(exitInterrupted)
+			}()
+			root := newRoot(a)
+			root.SetArgs(args)
+			root.SetIn(a.in)
+			root.SetOut(a.out)
+			root.SetErr(a.err)
+			return root.ExecuteContext(ctx)
+		},
+	}
+}
+
+// tetherGrace is how long a command may take to end after its tether was cut.
+const tetherGrace = 4 * time.Second

@@ -1,31 +1,50 @@
 package cli
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/broker/integrity"
+	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/filelock"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// devConfig is what the flags of dev say.
+// indexFile is the file of the index in the directory of dev.
+const indexFile = "index.db"
+
+// devConfig holds the flags of dev.
 type devConfig struct {
 	dir, fsync string
 	metrics    string // where to show figures; empty is nowhere
 	port       int
 	lease      time.Duration
 	noIndex    bool
+	accept     bool // the damage of the ledger
 	verbose    bool
+	again      bool // this process has replaced itself, see execAgain
 }
 
 func newDev(a *app) *cobra.Command {
@@ -50,7 +69,14 @@ kept with the data. A claim from the command line has a default of its own.
 
 ` + metricsHelp + `
 
-Exit codes: 0 drained; 1 it could not start, or its server hangs: the error says why.`,
+Before anything is offered dev looks for entries that the ledger has lost: in its files,
+and against the positions of the index and a witness ($XDG_STATE_HOME/handoff). If there are
+any, dev names them and ends, and changes nothing. With --accept-damage it continues
+without them: handoffs that the index knows as closed stay closed, and damaged files are
+kept in --data. See docs/operations/damage.md.
+
+Exit codes: 0 drained; 1 it could not start, or its server hangs; 11 the ledger is
+damaged.`,
 		Example: `  handoff dev
   handoff dev --port 0 --data ./data --fsync interval
   handoff dev --lease 5s --verbose
@@ -59,7 +85,7 @@ Exit codes: 0 drained; 1 it could not start, or its server hangs: the error says
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cfg.fsync != string(embedded.FsyncAlways) && cfg.fsync != string(embedded.FsyncInterval):
-				return usagef("--fsync %s: sync always, or at an interval (of 1 s)", cfg.fsync)
+				return usagef("--fsync %s: must be always (each change is on the disk before it is acknowledged) or interval (every second)", cfg.fsync)
 			case cfg.port < 0 || cfg.port > 65535:
 				return usagef("--port %d: a port is 0 (any) to 65535", cfg.port)
 			case cfg.lease != 0 && (cfg.lease < worker.LeaseMin || cfg.lease > worker.LeaseMax):
@@ -74,6 +100,7 @@ Exit codes: 0 drained; 1 it could not start, or its server hangs: the error says
 				cfg.dir = dir
 			}
 			cfg.dir = a.path(cfg.dir)
+			cfg.resume(a.env(againEnv))
 			return a.dev(cmd.Context(), cfg)
 		},
 	}
@@ -84,6 +111,7 @@ Exit codes: 0 drained; 1 it could not start, or its server hangs: the error says
 	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
 	metricsFlag(fs, &cfg.metrics)
 	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: handoff list has no answer unless you start handoff index")
+	fs.BoolVar(&cfg.accept, "accept-damage", false, "continue without the entries that the ledger has lost")
 	verboseFlag(fs, &cfg.verbose)
 	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	return cmd
@@ -102,20 +130,26 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	defer shown.close()
+	guard := newLedgerGuard(a, cfg, log)
 	node, err := embedded.Start(ctx, embedded.Config{
 		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
+		Check: func() error { return guard.check(ctx) },
 		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
-			return prepare(ctx, nc, cfg, unclean, log)
+			return prepare(ctx, nc, cfg, guard, unclean, log)
 		},
 	})
 	if err != nil {
 		return notStarted(err, cfg)
 	}
 	defer func() {
-		err = errors.Join(err, node.Stop())
+		stopped := node.Stop()
+		if stopped == nil {
+			guard.record()
+		}
+		err = errors.Join(err, stopped)
 		log.Info("stopped", "data", cfg.dir)
 	}()
-	ctx, stop := a.untilFailed(ctx, node.Failed())
+	ctx, stop := a.untilFailed(ctx, node.Failed(), func() error { return execAgain(node.ClientURL(), cfg.metrics, shown.url()) })
 	defer stop()
 	nc, err := node.Conn()
 	if err != nil {
@@ -130,7 +164,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	}
 	defer done()
 	shown.engine(b)
-	shown.disk(node.Health)
+	shown.disk(node.Health, node.Failed())
 	s, err := supervisor.New(b, engine, supervisor.Config{Log: log, Watch: shown.supervision(b)})
 	if err != nil {
 		return err
@@ -138,14 +172,279 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	shown.supervisor(s)
 	if !cfg.noIndex {
 		beside, end := context.WithCancel(ctx)
-		wait := indexBeside(beside, engine, filepath.Join(cfg.dir, "index.db"), shown, log)
+		wait := indexBeside(beside, engine, filepath.Join(cfg.dir, indexFile), shown, log)
 		defer func() { end(); wait() }()
 	}
+	defer guard.watch(ctx)()
 	shown.started()
 	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
-	if err := a.ready(node.ClientURL(), shown.url()); err != nil {
+	if !cfg.again {
+		if err := a.ready(node.ClientURL(), shown.url()); err != nil {
+			return err
+		}
+		a.nextToType(node.ClientURL())
+	}
+	return s.Run(ctx)
+}
+
+func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
+	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
+}
+
+// dataDir is where dev keeps its ledger without --data.
+func (a *app) dataDir() (string, error) {
+	home, err := a.dataHome("data")
+	return filepath.Join(home, "dev"), err
+}
+
+// dataHome is the XDG base directory for data. flag names the flag that gives another place.
+func (a *app) dataHome(flag string) (string, error) {
+	base := a.env("XDG_DATA_HOME")
+	if !filepath.IsAbs(base) { // the specification asks to ignore others
+		home, err := a.home()
+		if err != nil {
+			return "", fmt.Errorf("%w; say where the data shall be, with --%s", err, flag)
+		}
+		base = filepath.Join(home, ".local", "share")
+	}
+	return filepath.Join(base, "handoff"), nil
+}
+
+// ready prints on stdout that dev serves, and at which address.
+func (a *app) ready(engine, metrics string) error {
+	where := map[string]string{"ready": engine}
+	if metrics != "" {
+		where["metrics"] = metrics
+		if a.text() {
+			a.printf("metrics %s\n", metrics)
+		}
+	}
+	return a.line(where, "ready %s\n", engine)
+}
+
+// nextToType prints, for people, the next command, and how other commands find an engine at another
+// address than their default.
+func (a *app) nextToType(engine string) {
+	if !a.text() {
+		return
+	}
+	export := ""
+	if engine != jetstream.DefaultURL {
+		export = "export NATS_URL=" + engine + "; "
+	}
+	a.notef("handoff: next, in another terminal: %shandoff work --agent NAME -- CMD (handoff example prints a program for CMD)\n", export)
+}
+
+// notStarted explains in one sentence why dev could not start, and names the next step.
+func notStarted(err error, cfg devConfig) error {
+	var held *filelock.HeldError
+	var errno syscall.Errno
+	todo := "what is there was left as it is; see the log above, and handoff doctor"
+	switch {
+	case errors.Is(err, context.Canceled), is[*integrity.DamagedError](err):
+		return err
+	case errors.Is(err, embedded.ErrPort):
+		return portTaken(cfg.port)
+	case errors.Is(err, embedded.ErrInUse):
+		process := "another process"
+		if errors.As(err, &held) {
+			process = "process " + held.PID
+		}
+		return fmt.Errorf("%s has %s in use, as another handoff dev does: stop it, or choose another directory with --data", process, cfg.dir)
+	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
+		todo = "let this user write there, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		todo = "make room on that disk, or choose another directory with --data"
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.EISDIR):
+		if errors.As(err, &errno) {
+			err = errno
+		}
+		return fmt.Errorf("cannot create the directory %s (%w); choose another one with --data", cfg.dir, err)
+	default:
+		return fmt.Errorf("%w; %s", err, todo)
+	}
+	if errors.As(err, &errno) { // the names of the failed calls add nothing
+		err = errno
+	}
+	return fmt.Errorf("%s: %w; %s", cfg.dir, err, todo)
+}
+
+// untilFailed returns a context that ends with ctx, or when the node has given up on its server,
+// which nothing within the process can stop. Then the process replaces itself with again. If it
+// cannot, it ends, so that its supervisor (systemd, Docker) starts it anew.
+func (a *app) untilFailed(ctx context.Context, failed <-chan struct{}, again func() error) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with the context
+		select {
+		case <-ctx.Done():
+		case <-failed:
+			if a.broken != nil { // the process is ours
+				a.notef("handoff: not started again: %v\n", again())
+				close(a.broken)
+			}
+			cancel()
+		}
+	}()
+	return ctx, cancel
+}
+
+// prepare makes the streams of a node of our own, and fills the queue and the
+// timers again after a stop that was not clean. No client is served yet.
+func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, guard *ledgerGuard, unclean bool, log *slog.Logger) error {
+	// Where every write of the ledger is synced, the data derived from it need not be: embedded
+	// recreates them after a crash.
+	topology := jetstream.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync}
+	if err := jetstream.EnsureTopology(ctx, nc, topology); err != nil {
 		return err
 	}
-	a.nextToType(node.ClientURL())
-	return s.Run(ctx)
+	if err := guard.accept(ctx, nc); err != nil {
+		return err
+	}
+	if err := setLease(ctx, nc, cfg.lease); err != nil || !unclean {
+		return err
+	}
+	log.Info("the last stop was not clean; putting back what the ledger calls for")
+	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log})
+	if err != nil {
+		return err
+	}
+	defer done()
+	return supervisor.Refill(ctx, b, engine, log)
+}
+
+// openNode opens the engine on a node of our own.
+func openNode(ctx context.Context, nc *nats.Conn, cfg broker.Config) (*broker.Broker, *jetstream.Engine, func(), error) {
+	engine, err := jetstream.Open(ctx, nc, jetstream.Config{Log: cfg.Log})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	b, err := broker.New(engine, cfg)
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, engine.Close())
+	}
+	return b, engine, func() { _ = engine.Close() }, nil
+}
+
+// portTaken explains in one sentence why dev cannot listen on a port of this machine.
+func portTaken(port int) error {
+	const free = "--port 0"
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		l.Close()
+		return fmt.Errorf("port %d was in use a moment ago; try again, or let %s pick a free one", port, free)
+	}
+	return cannotListen(address, err, free)
+}
+
+// cannotListen explains in one sentence why a process cannot listen on an address. free is a flag
+// that lets it pick a free port.
+func cannotListen(address string, err error, free string) error {
+	host, text, _ := net.SplitHostPort(address)
+	port, _ := strconv.Atoi(text) // 0, where it is none: then its holder is not known
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("port %d is in use by %s: stop that, or let %s pick a free one", port, portHolder(port, address), free)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s is no address of this machine; let %s pick a free port", host, free)
+	case errors.As(err, &errno):
+		err = errno
+	}
+	return fmt.Errorf("port %d: %w; let %s pick a free one", port, err, free)
+}
+
+// portHolder names the program that listens on a port: its process where this user may see it, else
+// the kind of server that answers.
+func portHolder(port int, address string) string {
+	if pid, command := listener(port); pid != "" {
+		return fmt.Sprintf("process %s (%s)", pid, command)
+	}
+	if isNATS(address) {
+		return "a NATS server"
+	}
+	return "another program"
+}
+
+// greetTimeout is how long a server has for its first line.
+const greetTimeout = time.Second
+
+// isNATS reports whether a NATS server listens there: it greets each client.
+func isNATS(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, greetTimeout)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(greetTimeout))
+	line, _ := bufio.NewReader(conn).ReadString(' ')
+	return line == "INFO "
+}
+
+// listener finds the process that listens on a port, and its command line. It knows the
+// processes of this user on Linux alone.
+func listener(port int) (pid, command string) {
+	sockets := map[string]bool{}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		body, _ := os.ReadFile(table) // absent elsewhere
+		for _, line := range strings.Split(string(body), "\n") {
+			const local, state, inode, listening = 1, 3, 9, "0A"
+			cells := strings.Fields(line)
+			if len(cells) > inode && cells[state] == listening && strings.HasSuffix(cells[local], fmt.Sprintf(":%04X", port)) {
+				sockets["socket:["+cells[inode]+"]"] = true
+			}
+		}
+	}
+	if len(sockets) == 0 {
+		return "", ""
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, file := range files {
+		if target, err := os.Readlink(file); err == nil && sockets[target] {
+			process := filepath.Dir(filepath.Dir(file))
+			words, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+			return filepath.Base(process), strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
+		}
+	}
+	return "", ""
+}
+
+// againEnv is in the environment of a dev that has replaced itself: the port of its engine, and the
+// address of its figures.
+const againEnv = "HANDOFF_DEV_AGAIN"
+
+// execAgain replaces this process with a new one of the same program, arguments and addresses, as
+// after a kill: the server within hangs, and nothing else stops it. It returns only if it fails.
+func execAgain(engine, metrics, shown string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	where, err := url.Parse(engine)
+	if err != nil {
+		return err
+	}
+	if at, err := url.Parse(shown); err == nil && shown != "" { // the port that was picked
+		host, _, _ := net.SplitHostPort(metrics)
+		metrics = net.JoinHostPort(host, at.Port())
+	}
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, againEnv+"=") {
+			env = append(env, v)
+		}
+	}
+	env = append(env, againEnv+"="+cmp.Or(where.Port(), "0")+" "+metrics)
+	if err := syscall.Exec(program, os.Args, env); err != nil { //nolint:gosec // it is this program
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	return nil
+}
+
+// resume takes over from the process that this one has replaced.
+func (c *devConfig) resume(again string) {
+	port, metrics, is := strings.Cut(again, " ")
+	if n, err := strconv.Atoi(port); is && err == nil {
+		c.again, c.port, c.metrics = true, n, metrics
+	}
 }

@@ -21,8 +21,8 @@ func TestNotStarted(t *testing.T) {
 		syscall.EROFS:                      "let this user write there",
 		syscall.ENOSPC:                     "make room on that disk",
 		syscall.EDQUOT:                     "make room on that disk",
-		syscall.ENOTDIR:                    "no directory can be made there",
-		fs.ErrNotExist:                     "no directory can be made there",
+		syscall.ENOTDIR:                    "cannot create the directory",
+		fs.ErrNotExist:                     "cannot create the directory",
 		errors.New("the store is damaged"): "what is there was left as it is",
 	} {
 		err := notStarted(fmt.Errorf("start a node in data: %w", cause), devConfig{dir: "data"})

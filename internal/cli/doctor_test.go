@@ -127,7 +127,7 @@ func TestDoctorOnAnEngine(t *testing.T) {
 	must(t, b.Beat(ctx, runner))
 	expect("its worker is back", "late", doctor.StatusOK)
 	expect("no supervisor any more", "supervisors", doctor.StatusFail)
-	_, _, err = b.UpdateFrom(ctx, head, stuckBecause("its package is gone"))
+	_, _, err = b.Update(ctx, head, stuckBecause("its package is gone"))
 	must(t, err)
 	expect("a handoff that cannot go on", "stuck", doctor.StatusFail, head.Ticket)
 	must(t, b.RemoveProfile(ctx, "clerk"))
@@ -152,7 +152,7 @@ func must(t *testing.T, err error) {
 
 // stuckBecause decides as a supervisor about a handoff that it cannot reconcile.
 func stuckBecause(reason string) broker.Decider {
-	return func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.RecordStuck(h.State, errors.New(reason), now)
+	return func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.RecordStuck(h.State, errors.New(reason), q.Now)
 	}
 }

@@ -77,8 +77,8 @@ func (a *app) read(path string) ([]byte, error) {
 	return body, nil
 }
 
-// readPart reads a file that holds one part of a package. What is wrong with it
-// is said as if it stood in the package, with its own lines and columns.
+// readPart reads a file that holds one part of a package. Its errors read as if the part were in
+// the package, with the file's own lines and columns.
 func (a *app) readPart(path, before, after string) (protocol.Package, error) {
 	body, err := a.read(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func (a *app) readPart(path, before, after string) (protocol.Package, error) {
 	}
 	pkg, err := protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
 	var e *protocol.Error
-	if errors.As(err, &e) { // before stands in the first line, and not in the file
+	if errors.As(err, &e) { // before is in the first line, and not in the file
 		moved := *e
 		moved.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
 			column, _ := strconv.Atoi(firstLine.FindStringSubmatch(at)[1])
@@ -101,11 +101,11 @@ func (a *app) readPart(path, before, after string) (protocol.Package, error) {
 	return pkg, err
 }
 
-// firstLine is how the decoder says where a field stands.
+// firstLine matches the decoder's position of a field.
 var firstLine = regexp.MustCompile(`\(line 1, column ([0-9]+)\)`)
 
-// inField says of input that did not parse which input it was: the decoder knows
-// only that it stands on its own, and may name a field from deep within.
+// inField names the input that did not parse: the decoder sees it alone, and may name a field from
+// deep within.
 func inField(err error, field, more string) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {

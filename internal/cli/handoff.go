@@ -22,8 +22,8 @@ func (f *childFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.lease, "under", "", "hand it off from the work that this `LEASE` stands for, which keeps track of it (handoff await)")
 }
 
-// notChild are the flags that make no sense for what is handed off from a LEASE:
-// its source, its parent and its ticket follow from that.
+// notChild are the flags that make no sense for a handoff from a LEASE: its source, its parent and
+// its ticket follow from the lease.
 var notChild = []string{"from", "parent", "wait", "dry-run"}
 
 func (f *childFlags) check(changed func(string) bool, await string, inProgram bool) error {
@@ -44,7 +44,7 @@ func (f *childFlags) check(changed func(string) bool, await string, inProgram bo
 	return nil
 }
 
-// handOff submits a package as the child of a handoff that a LEASE stands for.
+// handOff submits a package as the child of the handoff of a LEASE.
 func (a *app) handOff(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
 	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
 		s := a.session(b, "")
@@ -95,7 +95,7 @@ attempt: claim it, and their ends are there as RETURN lines.`,
 		if err != nil {
 			return err
 		}
-		return a.onLease(func(ctx context.Context, s holder, lease string) (protocol.State, error) {
+		return a.onLease(func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
 			state, err := s.Await(ctx, lease, tickets)
 			err = advise(err, protocol.CodeIllegal, "children", explain.OpSubmitUnder)
 			return state, advise(err, protocol.CodeConflict, "ticket", explain.OpReturn)

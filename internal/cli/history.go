@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,15 +47,16 @@ func (a *app) history(changes []protocol.Change) error {
 		return nil
 	}
 	last := changes[len(changes)-1].Record.State
-	a.printf("%s  %s -> %s  %s\n", last.Ticket, last.Source, last.TargetWords(), a.phase(last))
+	day := changes[0].Record.Events[0].When().UTC().Format(time.DateOnly)
+	a.printf("%s  %s -> %s  %s  %s\n", a.shortens(last.Ticket)(last.Ticket), last.Source, last.TargetWords(), a.phase(last), day)
 	rows := [][]string{{"TIME (UTC)", "AFTER", "EVENT", "BY", "DETAIL"}}
 	var before time.Time
 	for _, c := range changes {
 		for _, e := range c.Record.Events {
 			at := e.When().UTC()
 			stamp, after := at.Format("15:04:05.000"), ""
-			if at.Format(time.DateOnly) != before.Format(time.DateOnly) {
-				stamp = at.Format("2006-01-02 15:04:05.000")
+			if today := at.Format(time.DateOnly); today != day {
+				stamp, day = at.Format("2006-01-02 15:04:05.000"), today
 			}
 			if !before.IsZero() {
 				after = "+" + explain.Duration(at.Sub(before))
@@ -68,9 +70,9 @@ func (a *app) history(changes []protocol.Change) error {
 		return err
 	}
 	if last.Closed {
-		a.printf("%s after %s, attempts: %d\n", explain.Ending(last), explain.Duration(explain.Took(last.SubmittedAt, last.ClosedAt)), last.AttemptsTotal)
+		a.paragraph(fmt.Sprintf("%s after %s, attempts: %d", explain.Ending(last), explain.Duration(explain.Took(last.SubmittedAt, last.ClosedAt)), last.AttemptsTotal))
 	} else {
-		a.printf("open for %s; waits for %s\n", explain.Duration(explain.Took(last.SubmittedAt, last.UpdatedAt)), phrase(explain.WaitingFor(last)))
+		a.paragraph(fmt.Sprintf("open for %s; waits for %s", explain.Duration(explain.Took(last.SubmittedAt, a.now())), phrase(explain.WaitingFor(last))))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,16 +34,16 @@ func (a *app) onLedger(ctx context.Context, do func(context.Context, *broker.Bro
 
 func newInbox(a *app) *cobra.Command {
 	var agent string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "inbox",
 		Short: "List what waits for a person, or an agent",
-		Long: `Inbox lists what waits for an agent or a person, and says why: first what waits for their
-approval, then the most urgent.
+		Long: `Inbox lists the handoffs that wait for an agent or a person, and why: approvals first, then
+the most urgent.
 
   approval    it waits for their word whether an agent may have it: handoff approve or
               deny TICKET
-  budget      its budget has run out, and it goes on once that is raised: handoff budget
-              raise TICKET
+  budget_exhausted  it goes on once its budget is raised: handoff raise TICKET
   question    an agent asks for context or a permission: handoff answer TICKET
   escalation  it was passed up to them: handoff answer, take, reroute or rollback it
   offer       it stands in their queue: handoff take TICKET, or handoff claim
@@ -50,26 +51,36 @@ approval, then the most urgent.
   look        it closed in a way that they should see (the work ran out of time, or
               came back undone): handoff dead redrive TICKET, or handoff dismiss TICKET
 
-A person (human) is asked what no agent can be: the questions of agents whose
-source is no registered agent, and what is escalated to the end.
+A person (human) gets questions whose source is not a registered agent, and everything
+escalated to the top.
 
-What only the absence of an agent has brought there stands last, below a line for each
-agent that says since when: it goes back by itself when a worker of that agent is there,
-unless a person has taken or answered it.
+Handoffs that are here only because their agent is offline come last, grouped by agent:
+they go back by themselves when a worker of that agent starts, unless a person has taken
+or answered them.
 
 It asks an index (handoff index; handoff dev has one), and reads the head of every handoff
 where none answers. With -o json or jsonl each entry is the handoff's state with why,
 since and words added; an absence (why is "absence") has absent, since, words and its
 entries in handoffs.
 
+--watch prints the inbox, and then each new entry, until Ctrl-C; a terminal rings its bell
+with each of these.
+
 Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 		Example: `  handoff inbox
+  handoff inbox --watch
   handoff inbox --agent lead -o jsonl | jq -r 'select(.why == "question") | .ticket'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			agent = cmp.Or(agent, a.me())
 			if err := protocol.CheckID("agent", agent); err != nil {
 				return err
+			}
+			if watch && a.format == formatJSON {
+				return usagef("--watch has no end, so it is no document; use -o jsonl")
+			}
+			if watch {
+				return a.watchInbox(cmd.Context(), agent)
 			}
 			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
 				if agent != protocol.Human {
@@ -87,6 +98,7 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 		},
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` whose inbox it is (default $HANDOFF_AGENT, else human)")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print each new entry, too, and ring the bell of a terminal")
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
@@ -126,14 +138,135 @@ func (a *app) inbox(agent string, inbox dossier.Inbox) error {
 }
 
 func (a *app) inboxTable(entries []dossier.InboxEntry) error {
-	now := time.Now()
-	rows := [][]string{{"WHY", "TICKET", "PRIORITY", "AGE", "FROM", "WITH", "WORDS"}}
-	for _, v := range entries {
+	now := a.now()
+	return a.table(rowsOf("WHY|TICKET|PRIORITY|AGE|FROM|WITH|WORDS", entries, func(v dossier.InboxEntry) []any {
 		asks := ""
 		if v.Absent == nil || v.Reason != lifecycle.ReasonAcknowledgeTimeout { // else it goes back by itself
 			asks = explain.Asks(v.State)
 		}
-		rows = append(rows, []string{string(v.Why), v.Ticket, string(v.Priority), explain.Ago(v.Since, now), v.Source, v.Agent, explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), asks)})
+		return []any{v.Why, v.Ticket, v.Priority, explain.Ago(v.Since, now), v.Source, v.Agent,
+			explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), asks)}
+	}))
+}
+
+// inboxEvery is the time between two looks into an inbox.
+const inboxEvery = time.Second
+
+// bell is BEL, which has a terminal ring or blink.
+const bell = styled("\a")
+
+// watchInbox prints an inbox, and each new entry, until ctx ends. It waits for an engine that stops.
+func (a *app) watchInbox(ctx context.Context, agent string) error {
+	b, done, err := a.connect(ctx)
+	if err != nil {
+		return err
 	}
-	return a.tableFit(rows, columnPaint(rows, 0, inboxColour))
+	defer done()
+	tick := time.NewTicker(inboxEvery)
+	defer tick.Stop()
+	var seen map[string]bool
+	for {
+		entries, err := a.inboxNow(ctx, b, agent)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && (seen == nil || !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded)):
+			return err
+		case err == nil:
+			if seen, err = a.showNew(entries, seen); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) inboxNow(ctx context.Context, b *broker.Broker, agent string) ([]dossier.InboxEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, ledgerWithin)
+	defer cancel()
+	waiting, err := a.session(b, "").Inbox(ctx, agent)
+	if err != nil {
+		return nil, err
+	}
+	inbox, err := dossier.InboxOf(ctx, a.reader(b), waiting)
+	entries := inbox.Entries
+	for _, absence := range inbox.Absences {
+		entries = append(entries, absence.Handoffs...)
+	}
+	return entries, err
+}
+
+// showNew prints the entries that were not seen before, and returns those that are seen now. An entry
+// that waits anew for something is new.
+func (a *app) showNew(entries []dossier.InboxEntry, seen map[string]bool) (map[string]bool, error) {
+	now, rings := map[string]bool{}, seen != nil
+	for _, e := range entries {
+		key := e.Ticket + " " + string(e.Why) + " " + e.Since.String()
+		now[key] = true
+		switch {
+		case seen[key]:
+			continue
+		case !a.text():
+			if err := a.value(e); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		ticket := a.shortens(e.Ticket)(e.Ticket)
+		line := explain.Instant(e.Since) + "  " + string(e.Why) + "  " + ticket + "  " + e.Source + "  " + e.Words
+		if a.fitTo() > 0 {
+			line = cutColumns(line, a.fitTo())
+		}
+		if rings && a.terminal {
+			a.printf("%s", bell)
+		}
+		a.printf("%s\n", line)
+	}
+	return now, nil
+}
+
+func newDismiss(a *app) *cobra.Command {
+	var note, from string
+	cmd := &cobra.Command{
+		Use:   "dismiss TICKET…",
+		Short: "Take closed handoffs out of the inbox",
+		Long: `Dismiss says of handoffs that closed without success that they have been seen:
+they leave the inbox, and stay in "handoff dead list". Dismissing twice is harmless.
+
+Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
+		Example: `  handoff dismiss 5f0c… --note "known outage"
+  handoff inbox -o jsonl | jq -r 'select(.why == "look") | .ticket' | xargs handoff dismiss`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			}
+			return nil
+		},
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			tickets, err := a.parseTickets(cmd.Context(), args)
+			if err != nil {
+				return err
+			}
+			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+				for _, ticket := range tickets {
+					state, err := a.session(b, from).Dismiss(ctx, ticket, note)
+					if err != nil {
+						return err
+					}
+					if err := a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
+	fromFlag(cmd, &from, "who dismisses it")
+	return cmd
 }

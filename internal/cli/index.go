@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/index"
@@ -16,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/telemetry"
 )
 
-// indexConfig is what the flags of index say.
+// indexConfig holds the flags of index.
 type indexConfig struct {
 	serviceFlags
 	file string
@@ -88,8 +89,8 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 	})
 }
 
-// index shows how far an index is, and is ready while it has what the ledger
-// had when it was asked: in a moment, for a ledger that grows is never caught.
+// index shows the progress of an index, which is ready while it has all that the ledger had at the
+// question, a moment ago: a ledger that grows is never caught.
 func (s *showing) index(ix *index.Index) {
 	if s == nil {
 		return
@@ -101,7 +102,7 @@ func (s *showing) index(ix *index.Index) {
 			Handoffs: answer.Handoffs, FileBytes: answer.FileBytes, Rebuilds: answer.Rebuilds, Gates: map[string]telemetry.GateStats{},
 		}
 		waiting, gatesErr := ix.Gates(ctx, ask.Question{WaitMS: -1})
-		if gatesErr != nil { // an index that is made anew: it says what it has
+		if gatesErr != nil { // an index that is recreated shows its progress
 			return stats, err
 		}
 		for _, g := range waiting.Gates {
@@ -130,9 +131,88 @@ func waited(g index.GateCount) time.Duration {
 // whether it is ready: a little less than the answer may.
 const readyWithin = time.Second
 
-// noIndex says that a process is not ready that should have an index.
+// noIndex makes a process not ready that should have an index.
 func (s *showing) noIndex(why error) {
 	if s != nil {
 		s.server.AddReadinessCheck("index", func(context.Context) error { return why })
 	}
 }
+
+// indexBeside keeps the index of a node of our own, and returns when it answers. Its errors are
+// logged: handoffs go on without. The returned function waits for its end, after ctx's.
+func indexBeside(ctx context.Context, engine broker.Engine, file string, shown *showing, log *slog.Logger) (wait func()) {
+	ix, err := index.Open(file, index.Config{Log: log})
+	if err != nil {
+		log.Error("no index here: handoff list has no answer", "err", err)
+		shown.noIndex(err)
+		return func() {}
+	}
+	shown.index(ix)
+	answers, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		err := keepIndex(ctx, engine, ix, log, func() error {
+			close(answers)
+			return nil
+		})
+		if err != nil {
+			log.Error("the index has ended: handoff list has no answer", "err", err)
+		}
+	}()
+	select {
+	case <-answers:
+	case <-ended:
+	}
+	return func() { <-ended }
+}
+
+// keepIndex fills an index and answers questions from it until ctx ends, and
+// closes it. ready is called when it answers.
+func keepIndex(ctx context.Context, engine broker.Engine, ix *index.Index, log *slog.Logger, ready func() error) error {
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return ix.Run(running, engine) })
+	group.Go(func() error { return engine.Serve(running, ask.Verbs(ix)) })
+	group.Go(func() error { return reportFilling(running, ix, log) })
+	group.Go(func() error {
+		if _, err := (ask.Client{Asker: engine}).Position(running, ask.PositionQuery{Question: ask.Question{WaitMS: -1}}); err != nil {
+			return err
+		}
+		return ready()
+	})
+	err := group.Wait()
+	if ctx.Err() != nil { // it ended by request
+		err = nil
+	}
+	return errors.Join(err, ix.Close())
+}
+
+// fillingEvery is the interval of reports while an index is filled.
+const fillingEvery = 2 * time.Second
+
+// reportFilling logs how far an index is, until it has caught up, and again
+// whenever it is filled anew.
+func reportFilling(ctx context.Context, ix *index.Index, log *slog.Logger) error {
+	tick := time.NewTicker(fillingEvery)
+	defer tick.Stop()
+	for filling := true; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		stand, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
+		switch {
+		case err != nil: // Run reports the error
+		case stand.Behind > fillingMin || filling && stand.Behind > 0:
+			filling = true
+			log.Info(fmt.Sprintf("indexed %d of %d entries", stand.Seq, stand.Seq+stand.Behind))
+		case filling && stand.Complete:
+			filling = false
+			log.Info("the index is complete", "entries", stand.Seq, "handoffs", stand.Handoffs)
+		}
+	}
+}
+
+// fillingMin is how far behind an index is that is being filled, and not merely
+// a moment late.
+const fillingMin = 10_000

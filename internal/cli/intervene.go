@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// What a person, or an agent in charge, does with a handoff that another agent
-// has: each works on every open handoff, whichever agent has it now.
+// Actions of a person, or of an agent in charge, on a handoff that another agent has: each works on
+// every open handoff, whichever agent has it now.
 
 // act is a command that does something with a ticket, on behalf of from, and prints the
 // state after it.
@@ -23,7 +25,137 @@ func (a *app) act(cmd *cobra.Command, from *string, do func(ctx context.Context,
 	return cmd
 }
 
-// fromFlag says who acts, where that is not whom the environment names.
+// fromFlag names the actor, if not the one of the environment.
 func fromFlag(cmd *cobra.Command, from *string, who string) {
 	cmd.Flags().StringVar(from, "from", "", who+" (default $HANDOFF_AGENT, else human)")
+}
+
+func newCancel(a *app) *cobra.Command {
+	var (
+		reason, from string
+		children     bool
+	)
+	cmd := a.act(&cobra.Command{
+		Use:   "cancel TICKET",
+		Short: "Ask for the end of a handoff",
+		Long: `Cancel ends a handoff at once where no worker holds it. A worker that holds it is told
+with its next beat and given time to stop (policy cancel_grace_ms, 30s by default);
+"handoff wait TICKET" sees the end.
+
+--children cancels everything that it has handed off as well, and what that has
+handed off: the members of a group, for one. It does so where the handoff itself
+is closed already, too.
+
+Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed already.`,
+		Example: `  handoff cancel 5f0c… --reason "no longer needed"
+  handoff cancel 5f0c… && handoff wait 5f0c… --timeout 1m
+  handoff cancel 5f0c… --children`,
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason})
+	})
+	alone := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !children {
+			return alone(cmd, args)
+		}
+		ticket, err := a.ticket(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { // a group may have a thousand
+			return a.state(a.session(b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
+		})
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	cmd.Flags().BoolVar(&children, "children", false, "cancel what it has handed off, too")
+	fromFlag(cmd, &from, "who asks")
+	return cmd
+}
+
+func newReroute(a *app) *cobra.Command {
+	var (
+		to, reason, from, deadline string
+		until                      time.Time
+	)
+	cmd := a.act(&cobra.Command{
+		Use:   "reroute TICKET --to AGENT",
+		Short: "Send an open handoff to another agent",
+		Long: `Reroute offers a handoff to the agent that you name, whichever agent has it now: it
+is taken out of a queue, or from a worker, which finds its lease lost. Attempts are counted
+anew there. It does not count as one of the reroutes that the policy allows, and a
+refusal by that agent is forgotten. An overdue handoff stays so, and ends with the time
+to intervene, unless --deadline gives it a new deadline: at most 90 days after its
+submission. An agent reroutes to none that lacks the autonomy, the capabilities or the
+context that the handoff needs; a person may, and history and why name the override.
+
+Exit codes: 0 it is offered there; 9 no such agent, it is not fit, or the handoff is closed.`,
+		Example: `  handoff reroute 5f0c… --to tester --reason "the reviewer is on leave"
+  handoff reroute 5f0c… --to bob --deadline 2h`,
+		PreRunE: func(*cobra.Command, []string) error {
+			if to == "" {
+				return usagef("reroute needs --to AGENT")
+			}
+			if err := protocol.CheckAgent("to", to); err != nil {
+				return err
+			}
+			if deadline != "" {
+				var err error
+				if until, _, err = parseInstant(deadline, time.Now()); err != nil {
+					return usagef("--deadline: %v", err)
+				}
+			}
+			return checkWords("reason", reason)
+		},
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Reroute(ctx, api.Reroute{Ticket: ticket, To: to, Reason: reason, Deadline: until})
+	})
+	cmd.Flags().StringVar(&deadline, "deadline", "", "a new deadline: `WHEN`, as a duration from now (2h, 3d) or an instant")
+	cmd.Flags().StringVar(&to, "to", "", "the `AGENT` that gets it; required")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	fromFlag(cmd, &from, "who reroutes")
+	a.agentFlags(cmd, "to", "from")
+	return cmd
+}
+
+func newTake(a *app) *cobra.Command {
+	var (
+		agent, reason string
+		lease         time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "take TICKET",
+		Short: "Take an open handoff into your own hands",
+		Long: `Take puts one particular handoff into your hands, whichever agent has it now, and
+prints what "handoff claim" prints: a LEASE, and the package. It is accepted with that; go on
+with heartbeat, progress, complete, fail, release or rollback. A worker that had it
+finds its lease lost.
+
+"handoff claim" takes the next one from a queue instead, and only what is offered. An agent
+takes none for which it lacks the autonomy, the capabilities or the context; a person takes all.
+
+Exit codes: 0 it is yours; 9 it is closed, a group, not for that agent, or no such agent.`,
+		Example: `  handoff take 5f0c… > taken
+  LEASE=$(sed -n 's/^LEASE //p' taken)
+  handoff complete "$LEASE" --text "done by hand"`,
+		Args:    takes("a TICKET"),
+		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent = cmp.Or(agent, a.me())
+			if err := protocol.CheckAgent("agent", agent); err != nil {
+				return err
+			}
+			if err := api.CheckLease(lease); err != nil {
+				return err
+			}
+			return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
+				return a.held(a.session(b, "").Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()}))
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` that takes it (default $HANDOFF_AGENT, else human)")
+	durationVar(cmd.Flags(), &lease, "lease", claimLease, "how long it stays yours without a heartbeat")
+	cmd.Flags().StringVar(&reason, "reason", "", "why")
+	a.agentFlags(cmd, "agent")
+	return cmd
 }

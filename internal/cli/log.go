@@ -23,8 +23,8 @@ const (
 	sameSpan = time.Minute
 )
 
-// rateLimitHandler leaves out warnings and errors that come too often. The first after a
-// while tells how many were left out.
+// rateLimitHandler leaves out warnings and errors that come too often. The first after a while
+// carries the number left out.
 type rateLimitHandler struct {
 	slog.Handler
 	now      func() time.Time
@@ -61,7 +61,7 @@ func (h rateLimitHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// count tells whether a message may be logged again, and how often it was not.
+// count reports whether a message may be logged again, and how often it was not.
 func (c *counters) count(words string, now time.Time) (suppressed int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,22 +4,30 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
+	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/explain"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/internal/telemetry"
+	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
 )
 
-// metricsHelp is what the help of every command that has --metrics says of it.
+// metricsHelp explains --metrics, in the help of every command that has it.
 const metricsHelp = `--metrics shows figures for Prometheus at /metrics, and for a supervisor of processes
 /healthz (200 while its loops turn) and /readyz (200 while it can do its
 work; else 503 and what is wrong). A port alone, :9090, is this machine's alone;
 0.0.0.0:9090 shows them to every client that can reach it. Where $HANDOFF_METRICS is set,
 "handoff doctor --self" asks there.`
 
-// metricsEnv says where a process shows how it is, to the process itself and to who
-// asks it: the health check of a container.
+// metricsEnv is the address of a process's figures and health, for the process itself and for its
+// clients: the health check of a container.
 const metricsEnv = "HANDOFF_METRICS"
 
 func metricsFlag(fs *pflag.FlagSet, addr *string) {
@@ -34,8 +42,8 @@ type showing struct {
 	log     *slog.Logger
 }
 
-// show begins to answer at an address, or at none. It comes before anything else
-// that a process starts: that the port is taken is said at once.
+// show begins to answer at an address, or at none. It comes before anything else that a process
+// starts: a port in use is reported at once.
 func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing, error) {
 	said, free := "--metrics", "--metrics 127.0.0.1:0"
 	if addr == "" {
@@ -74,7 +82,7 @@ func (s *showing) url() string {
 	return s.server.URL() + "/metrics"
 }
 
-// observer counts what the process appends.
+// observer counts the events that the process appends.
 func (s *showing) observer() broker.Observer {
 	if s == nil {
 		return nil
@@ -101,4 +109,130 @@ func (s *showing) engineAnswers(b *broker.Broker) {
 		}
 		return nil
 	})
+}
+
+// disk is ready while the disk of the engine takes writes.
+func (s *showing) disk(health func() error, failed <-chan struct{}) {
+	if s == nil {
+		return
+	}
+	s.server.AddReadinessCheck("disk", func(context.Context) error { return health() })
+	s.server.AddLivenessCheck("server", func(context.Context) error {
+		select {
+		case <-failed:
+			return health()
+		default:
+			return nil
+		}
+	})
+}
+
+// supervision counts the actions and observations of a supervisor.
+func (s *showing) supervision(b *broker.Broker) supervisor.Watch {
+	if s == nil {
+		return nil
+	}
+	return s.metrics.Supervision(b.Directory, supervisor.SweepReasons)
+}
+
+// lost is how long a loop may be at something that should have ended by itself
+// long before.
+const lost = time.Minute
+
+func (s *showing) supervisor(sv *supervisor.Supervisor) {
+	if s == nil {
+		return
+	}
+	s.server.AddLivenessCheck("supervisor", func(context.Context) error {
+		if looking := sv.OldestReconcile(); looking > lost {
+			return fmt.Errorf("has been looking at one handoff for %s; restart this process", explain.Duration(looking.Truncate(time.Second)))
+		}
+		return nil
+	})
+}
+
+// worker shows a worker, which is ready while the engine knows that it is there.
+func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
+	if s == nil {
+		return
+	}
+	if b != nil { // else it goes through a gateway, and its presence is enough
+		s.engineAnswers(b)
+	}
+	s.metrics.Worker(agent, func() telemetry.WorkerStats {
+		stats := w.Stats()
+		return telemetry.WorkerStats{
+			Claimed: stats.Claimed, Slots: stats.Slots, Busy: stats.Busy, Present: w.Present(),
+			Ended: map[string]int64{
+				"completed": stats.Completed, "failed": stats.Failed, "refused": stats.Refused, "declined": stats.Declined,
+				"released": stats.Released, "lost": stats.Lost, "suspended": stats.Suspended, "escalated": stats.Escalated,
+				"answered": stats.Answered, "handed_back": stats.RolledBack,
+			},
+		}
+	})
+	s.server.AddReadinessCheck("worker", func(context.Context) error {
+		if !w.Present() {
+			return fmt.Errorf("the engine has not confirmed within the lease that this worker of %s is there; it takes nothing new", agent)
+		}
+		return nil
+	})
+	s.server.AddLivenessCheck("worker", func(context.Context) error {
+		if overdue := w.Overdue(); overdue > lost {
+			return fmt.Errorf("has not tried to beat for %s longer than it should; restart this process", explain.Duration(overdue.Truncate(time.Second)))
+		}
+		return nil
+	})
+}
+
+// gateway counts the work of a gateway.
+func (s *showing) gateway(d *natsgateway.Gateway) {
+	if s == nil {
+		return
+	}
+	s.metrics.Gateway(func() telemetry.GatewayStats {
+		load := d.Load()
+		return telemetry.GatewayStats{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
+			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed},
+			Busy:    load.Busy, Reclaimed: load.Reclaimed}
+	})
+}
+
+// started marks the process as started: all its readiness checks exist.
+func (s *showing) started() {
+	if s != nil {
+		s.server.MarkStarted()
+	}
+}
+
+// startTraces begins to trace the events of this process, where the environment names a collector.
+// A wrong variable is a word on stderr, and no trace: no work stops for it. log is that of a
+// process that runs on; nil is a command that ends soon, and whose collector may be away without a
+// word.
+func (a *app) startTraces(ctx context.Context, log *slog.Logger) *telemetry.Traces {
+	traces, err := telemetry.StartTraces(context.WithoutCancel(ctx),
+		telemetry.TracesConfig{Env: a.env, Role: a.command, ShortLived: log == nil, Log: log})
+	if err != nil {
+		a.notef("handoff: nothing is traced: %v\n", err)
+	}
+	return traces
+}
+
+// commandName returns the name of a command without the program's own name.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+}
+
+// traceOf puts a package without a trace of its own into the trace of this process. The
+// environment's values may be anybody's: invalid ones count as absent (W3C Trace Context, 2.2.3).
+func traceOf(pkg *protocol.Package, env func(string) string) {
+	t := protocol.TraceContext{Parent: env("TRACEPARENT"), State: env("TRACESTATE")}
+	if pkg.TraceParent != "" || pkg.TraceState != "" || t.IsZero() {
+		return
+	}
+	if t.Validate() != nil {
+		t.State = ""
+	}
+	if t.Validate() == nil {
+		pkg.TraceParent, pkg.TraceState = t.Parent, t.State
+	}
 }

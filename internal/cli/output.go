@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf16"
 
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -19,17 +23,17 @@ const (
 
 var formats = []string{formatText, formatJSON, formatJSONL}
 
-// text tells whether people read the output. In the other formats a program does.
+// text reports whether people read the output. In the other formats a program does.
 func (a *app) text() bool { return a.format == formatText }
 
-// printf writes text for people. What its arguments hold may come from
-// anybody's package: it is escaped, the format itself is not.
+// printf writes text for people. Its arguments may come from anybody's package: they are escaped,
+// the format itself is not.
 func (a *app) printf(format string, args ...any) { fprintf(a.out, format, args...) }
 
 // notef writes a remark that is no output, to stderr.
 func (a *app) notef(format string, args ...any) { fprintf(a.err, format, args...) }
 
-// progressEvery is how often a long command says how far it is.
+// progressEvery is the interval of progress reports of a long command.
 const progressEvery = 2 * time.Second
 
 // progress returns a notef for a long command, which most calls pass over. Many goroutines
@@ -67,18 +71,195 @@ func fprintf(w io.Writer, format string, args ...any) {
 	fmt.Fprintf(w, format, args...)
 }
 
-// fields writes "name  value" lines, leaving out those without a value.
+// fields writes "name  value" lines, leaving out those without a value. On a terminal long values are
+// wrapped, under themselves.
 func (a *app) fields(pairs ...string) error {
-	var rows [][]string
+	var texts []string
+	widest := 0
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			rows = append(rows, []string{pairs[i], pairs[i+1]})
+			widest = max(widest, columnsOf(pairs[i]))
+			texts = append(texts, pairs[i+1])
 		}
 	}
-	return a.table(rows)
+	shorten := a.shortens(texts...)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			continue
+		}
+		indent := strings.Repeat(" ", widest+columnGap)
+		a.hang(pairs[i]+indent[columnsOf(pairs[i]):], indent, shorten(pairs[i+1]), a.fitTo())
+	}
+	return nil
+}
+
+// paragraph prints a text, on a terminal in lines that fit.
+func (a *app) paragraph(text string) {
+	a.hang("", "", a.shortens(text)(text), a.fitTo())
+}
+
+// commands prints commands, each behind its purpose; on a terminal that is too narrow for a pair,
+// below it.
+func (a *app) commands(pairs ...string) error {
+	shorten := a.shortens(pairs...)
+	widest, whole := 0, 0
+	for i := 0; i+1 < len(pairs); i += 2 {
+		pairs[i], pairs[i+1] = protocol.Printable(pairs[i]), protocol.Printable(shorten(pairs[i+1]))
+		widest, whole = max(widest, columnsOf(pairs[i])), max(whole, columnsOf(pairs[i+1]))
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if most := a.fitTo(); most > 0 && widest+columnGap+whole > most {
+			a.printf("%s\n  %s\n", styled(pairs[i]), a.coloured(bold, pairs[i+1]))
+			continue
+		}
+		a.printf("%-*s%s\n", widest+columnGap, styled(pairs[i]), a.coloured(bold, pairs[i+1]))
+	}
+	return nil
+}
+
+// hang prints a text behind first, and the further lines of so many columns behind next; of 0 columns
+// it is one line.
+func (a *app) hang(first, next, text string, columns int) {
+	lines := []string{protocol.Printable(text)}
+	if columns > 0 {
+		lines = wrapColumns(lines[0], max(columns-columnsOf(next), 20))
+	}
+	for _, line := range lines {
+		a.printf("%s%s\n", styled(first), line)
+		first = next
+	}
 }
 
 // phase is the phase of a handoff, in its colour.
 func (a *app) phase(s protocol.State) styled {
-	return a.coloured(phaseColour(s.Phase, s.Outcome, s.Closed, s.EscalationLevel), explain.Phase(s))
+	colour := phaseColour(explain.Phase(s))
+	if !s.Closed && s.Agent == protocol.Human {
+		colour = amber
+	}
+	return a.coloured(colour, explain.Phase(s))
+}
+
+// headline is the first line about a handoff: its ticket and its phase.
+func (a *app) headline(s protocol.State) {
+	a.printf("%s  %s\n", a.shortens(s.Ticket)(s.Ticket), a.phase(s))
+}
+
+// value writes one value for programs.
+func (a *app) value(v any) error {
+	body, err := encode(v, a.format == formatJSON)
+	if err != nil {
+		return err
+	}
+	if a.terminal {
+		body = escapeJSON(body)
+	}
+	_, err = a.out.Write(body)
+	return err
+}
+
+// escapeJSON escapes characters that a terminal may act upon and JSON allows: controls beyond
+// ASCII, marks that turn the direction of writing. It stays the same JSON.
+func escapeJSON(body []byte) []byte {
+	text := string(body)
+	if protocol.PrintableLines(text) == text {
+		return body
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if char := string(r); r < 0x7f || protocol.Printable(char) == char {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return []byte(b.String())
+}
+
+// line writes one value for programs, or a line about it for people.
+func (a *app) line(v any, format string, args ...any) error {
+	if !a.text() {
+		return a.value(v)
+	}
+	a.printf(format, args...)
+	return nil
+}
+
+// printed prints a value in the format asked for, or returns the error of the value.
+func printed[T any](a *app, v T, err error, text func(T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case !a.text():
+		return a.value(v)
+	}
+	return text(v)
+}
+
+// printedList is printed for a list, of which programs read each value.
+func printedList[T any](a *app, values []T, err error, text func([]T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case !a.text():
+		return list(a, values)
+	}
+	return text(values)
+}
+
+// list writes values for programs: an array, or one to a line.
+func list[T any](a *app, values []T) error {
+	if a.format == formatJSON {
+		return a.value(orEmpty(values))
+	}
+	for _, v := range values {
+		if err := a.value(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// orEmpty is a list that JSON has as [] where it is empty.
+func orEmpty[T any](values []T) []T {
+	if values == nil {
+		return []T{}
+	}
+	return values
+}
+
+// encode writes JSON with a line end. <, > and & stay: nothing here is HTML.
+func encode(v any, indent bool) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if indent {
+		enc.SetIndent("", "  ")
+	}
+	err := enc.Encode(v)
+	return buf.Bytes(), err
+}
+
+// body writes something that came from an agent: as
+// it is into a file or a pipe, escaped to a terminal.
+func (a *app) body(raw []byte) error {
+	if a.terminal {
+		raw = []byte(protocol.PrintableLines(string(raw)))
+	}
+	_, err := a.out.Write(raw)
+	if err == nil && (len(raw) == 0 || raw[len(raw)-1] != '\n') {
+		_, err = io.WriteString(a.out, "\n")
+	}
+	return err
+}
+
+// document writes JSON that came from an agent, indented. A pipe may end at a terminal, and escaped
+// it is the same JSON.
+func (a *app) document(raw json.RawMessage) error {
+	var buf bytes.Buffer
+	if err := json.Indent(&buf, raw, "", "  "); err != nil {
+		return err
+	}
+	return a.body(escapeJSON(buf.Bytes()))
 }

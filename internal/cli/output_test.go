@@ -141,10 +141,10 @@ func TestTableFits(t *testing.T) {
 	rows := func() [][]string {
 		return [][]string{{"WHY", "TICKET", "WORDS"}, {"look", "5f0c", strings.Repeat("wörter ", 20)}}
 	}
-	for name, c := range map[string]struct{ width, lines int }{"wide": {60, 2}, "narrow": {30, 3}, "a pipe": {0, 2}} {
+	for name, c := range map[string]struct{ width, lines int }{"wide": {60, 2}, "narrow": {20, 3}, "a pipe": {0, 2}} {
 		var out bytes.Buffer
-		a := &app{out: &out, width: c.width, terminal: c.width > 0}
-		if err := a.tableFit(rows(), nil); err != nil {
+		a := &app{out: &out, width: c.width, terminal: c.width > 0, format: formatText, env: func(string) string { return "dumb" }}
+		if err := a.table(rows()); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")

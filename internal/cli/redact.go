@@ -8,8 +8,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/redact"
 )
 
-// redactFlags say what is taken out of packages, results and all that is said in
-// words before it is written.
+// redactFlags select the values that are removed from packages, results and all other words before
+// they are written.
 type redactFlags struct {
 	patterns []string
 	off      bool

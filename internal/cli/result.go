@@ -1,20 +1,29 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 func newResult(a *app) *cobra.Command {
 	var late, asReturn, withPackage bool
 	var gateway, chain bool
+	var wait string
 	cmd := &cobra.Command{
 		Use:   "result TICKET",
 		Short: "Print the result of a handoff",
@@ -35,9 +44,19 @@ func newResult(a *app) *cobra.Command {
 			if withPackage && !asReturn {
 				return usagef("--package goes with --return; alone it is: handoff status %s --package", args[0])
 			}
+			limit, err := waitLimit(wait)
+			if err != nil {
+				return err
+			}
+			if limit != nil && (late || asReturn) {
+				return usagef("--wait prints a result; --late and --return do not go with it")
+			}
 			through, err := a.throughGateway(cmd, gateway, "late", "package")
 			if err != nil {
 				return err
+			}
+			if limit != nil {
+				return a.waitResult(cmd.Context(), through, args[0], chain, *limit)
 			}
 			print := a.resultOf
 			switch {
@@ -53,12 +72,37 @@ func newResult(a *app) *cobra.Command {
 			return a.onSource(cmd.Context(), through, args[0], print)
 		},
 	}
+	fs := cmd.Flags()
+	fs.StringVar(&wait, "wait", "", "wait for the end first, at most `DURATION`; it is written with =, as in --wait=30s")
+	fs.Lookup("wait").NoOptDefVal = waitForever
+	a.personFlag(cmd)
 	gatewayFlag(cmd, &gateway)
 	chainFlag(cmd, &chain, "print the result of the last handoff of the chain")
 	cmd.Flags().BoolVar(&late, "late", false, "print the results of workers that were stopped, or had lost their lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
-	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print what had been handed off, too")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print the package of the handoff, too")
 	return cmd
+}
+
+// waitResult waits for the end of a handoff, or of its chain, and prints its result.
+func (a *app) waitResult(ctx context.Context, gateway bool, text string, chain bool, limit time.Duration) error {
+	ticket, err := a.throughTicket(ctx, gateway, text)
+	if err != nil {
+		return err
+	}
+	s, done, err := a.source(ctx, gateway, a.env("HANDOFF_AGENT"))
+	if err != nil {
+		return err
+	}
+	defer done()
+	wait, read := waitFor, s.Result
+	if chain {
+		wait, read = waitForChain, s.ChainResult
+	}
+	if last, err := wait(ctx, s, ticket, limit, string(api.UntilClosed)); !last.Closed || err != nil && !is[*outcomeError](err) {
+		return err
+	}
+	return a.ask(ctx, func(ctx context.Context) error { return a.printResult(ctx, s, read, ticket) })
 }
 
 func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
@@ -91,7 +135,7 @@ func (a *app) printResult(ctx context.Context, s *source, read resultReader, tic
 	return err
 }
 
-// result prints what a person wants of a result: its body, or else its summary.
+// result prints a result for a person: its body, or else its summary.
 func (a *app) result(r protocol.Result) error {
 	if text, ok := jsonString(r.Body); ok {
 		return a.body([]byte(text))
@@ -102,7 +146,7 @@ func (a *app) result(r protocol.Result) error {
 	return a.body([]byte(r.Summary))
 }
 
-// heading tells one of several results from the next, as head and tail do.
+// heading separates several results, as head and tail do.
 func (a *app) heading(words ...string) { a.printf("==> %s <==\n", explain.Join(words...)) }
 
 func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol.State) error {
@@ -144,4 +188,173 @@ func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 		err = &noResultError{"no result of " + ticket + " came late"}
 	}
 	return err
+}
+
+// resultFlags are the flags that make a result.
+type resultFlags struct {
+	file, text, body, summary, notes string
+	artifacts, variables             []string
+	partial                          bool
+	usage                            usageFlags
+}
+
+// resultFlagNames are the flags about the result.
+var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "artifact", "var", "partial", "tokens", "cost"}
+
+// declare declares the flags; partial is one where a result may be whole.
+func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
+	fs.StringVarP(&f.file, "file", "f", "", "read the result object from a JSON file, or stdin with -")
+	fs.StringVar(&f.text, "text", "", "the body as text, or stdin with -")
+	fs.StringVar(&f.body, "body", "", "the body as JSON, or stdin with -")
+	fs.StringVar(&f.summary, "summary", "", "the result in a sentence")
+	fs.StringVar(&f.notes, "notes", "", "anything for the agent that goes on")
+	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
+	fs.StringArrayVar(&f.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
+	f.usage.declare(fs)
+	if partial {
+		fs.BoolVar(&f.partial, "partial", false, "only part of it is done")
+	}
+}
+
+func (f *resultFlags) build(a *app) (protocol.Result, error) {
+	if f.file != "" && f.text != "" || f.file != "" && f.body != "" || f.text != "" && f.body != "" {
+		return protocol.Result{}, usagef("the body comes from one of -f, --text and --body")
+	}
+	result, err := f.read(a)
+	if err != nil {
+		return result, err
+	}
+	result.Summary = cmp.Or(f.summary, result.Summary)
+	result.Notes = cmp.Or(f.notes, result.Notes)
+	result.Usage = f.usage.over(result.Usage)
+	if f.partial {
+		result.Status = protocol.Partial
+	}
+	if err := addVariables(&result.Variables, "--var", f.variables); err != nil {
+		return result, err
+	}
+	return result, addArtifacts(&result.Artifacts, f.artifacts)
+}
+
+// read makes the part of the result that comes from one of -f, --text and --body.
+func (f *resultFlags) read(a *app) (protocol.Result, error) {
+	switch {
+	case f.file != "":
+		raw, err := a.read(f.file)
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return protocol.DecodeResult(raw)
+	case f.text == "-":
+		raw, err := a.read("-")
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return textBody(string(raw))
+	case f.text != "":
+		return textBody(f.text)
+	case f.body == "-":
+		raw, err := a.read("-")
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		return jsonBody(raw)
+	case f.body != "":
+		return jsonBody([]byte(f.body))
+	}
+	return protocol.Result{}, nil
+}
+
+// textBody refuses text that the wire cannot carry: replaced, it would not be the text submitted,
+// and sent, it would be a failed attempt.
+func textBody(text string) (protocol.Result, error) {
+	switch {
+	case strings.ContainsRune(text, 0):
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; add what is not text as an artifact")
+	case !utf8.ValidString(text):
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; add what is not text as an artifact")
+	}
+	return protocol.Result{Body: jsonText(text)}, nil
+}
+
+func jsonBody(raw []byte) (protocol.Result, error) {
+	if !json.Valid(raw) {
+		_, err := protocol.DecodeResult(raw) // whose error has the position
+		return protocol.Result{}, inField(err, "body", "; give text with --text")
+	}
+	return protocol.Result{Body: raw}, nil
+}
+
+// jsonString returns the text of a body that is a JSON string.
+func jsonString(raw json.RawMessage) (string, bool) {
+	var text string
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &text) != nil {
+		return "", false
+	}
+	return text, true
+}
+
+// resultHelp is the text of result --help.
+const resultHelp = `Result prints the body of the result: text as it is, JSON indented. With -o json it
+prints the whole result: status, body, summary, artifacts, variables.
+
+Of a handoff whose last output was a malformed result it prints that output, as it came,
+and the exit code is 5; -o json has in "malformed" what is wrong with it. A warning says
+what of an output did not go into the result.
+
+Of a group it prints the members' results, in the order of the recipients, each
+under a heading; with -o json a list of agent, ticket, closed, status and result.
+
+--late prints what came too late: results of workers that had lost their lease by
+then, oldest first, with -o json as a list. They change nothing, unless the
+handoff's policy says late_result=use and no attempt is left.
+
+--return prints the return: the end of a closed handoff as its source gets it,
+with status, result, changed variables, artifacts, tokens, notes, why it was rolled
+back and by whom, the digest of the package, and the trail of who refused, asked and
+failed. It is always JSON. With --package what had been handed off goes with it.
+
+` + chainHelp + `
+
+` + gatewayHelp + `
+
+--wait waits for the end first.
+
+` + speakHelp + `
+
+Exit codes: 0 there is a result; 4 the handoff is still open, or nothing came late
+so far; 5 it closed without success and has none (a group: it has members' results,
+and yet no success); 12 with --wait: only a person can help; 3 no such ticket.`
+
+// returnOf prints a return, with the package that had been handed off if asked to.
+func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackage bool) error {
+	state, err := s.Status(ctx, ticket)
+	switch {
+	case err != nil:
+		return err
+	case !state.Closed:
+		return &openError{state: state}
+	case lifecycle.AwaitsChain(state):
+		return openReturn(ctx, s, state)
+	}
+	ret, err := s.Return(ctx, ticket)
+	if err != nil || !withPackage {
+		return a.returned(ret, err)
+	}
+	body, err := s.b.Package(ctx, ticket)
+	return a.returned(struct {
+		protocol.Return
+		Package json.RawMessage `json:"package"`
+	}{ret, body}, err)
+}
+
+// returned prints a return as JSON, or returns the error of the return.
+func (a *app) returned(ret any, err error) error {
+	return printed(a, ret, err, func(ret any) error {
+		body, err := encode(ret, true)
+		if err != nil {
+			return err
+		}
+		return a.body(body)
+	})
 }

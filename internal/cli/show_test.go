@@ -26,11 +26,11 @@ func crooked(t *testing.T) *tale {
 	g.pass(10*time.Second).accept().pass(time.Minute).fail("exit", "exit status 1", true).look()
 	g.pass(2 * time.Second).look().pass(3 * time.Second)
 	g.ack(protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}}, false).pass(5 * time.Minute)
-	g.act(lifecycle.Answer(g.state, g.d, protocol.Answer{By: "lead", Question: lifecycle.QuestionOf(g.state).N, Text: "main"}, g.now)).pass(time.Second)
+	g.act(lifecycle.Answer(g.state, g.d.At(g.now), protocol.Answer{By: "lead", Question: lifecycle.QuestionOf(g.state).N, Text: "main"})).pass(time.Second)
 	g.accept().pass(30 * time.Second).gone(whyHolder).look().pass(4 * time.Second)
 	g.ack(protocol.Ack{Status: protocol.AckRejected, Reason: "no"}, false).look().pass(time.Second)
-	g.act(lifecycle.TakeNow(g.state, g.d, lifecycle.Claimant{Agent: protocol.Human, Holder: "w3", LeaseMS: 30_000}, "", g.now)).pass(20 * time.Second)
-	return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success, Usage: &protocol.Usage{Tokens: 7}}, nil, g.now))
+	g.act(lifecycle.TakeNow(g.state, g.d.At(g.now), lifecycle.Claimant{Agent: protocol.Human, Holder: "w3", LeaseMS: 30_000}, "")).pass(20 * time.Second)
+	return g.act(lifecycle.Complete(g.state, g.d.At(g.now), protocol.Completed{Meta: g.meta(), Status: protocol.Success, Usage: &protocol.Usage{Tokens: 7}}, nil))
 }
 
 // TestDossier: the events of a crooked way, put in order.

@@ -3,6 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,12 +18,14 @@ import (
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
-// gatewayEnv says the same as --gateway.
+// gatewayEnv is the variable that does the same as --gateway.
 const gatewayEnv = "HANDOFF_GATEWAY"
 
-// gatewayHelp is what the help of every command that has --gateway says of it.
+// gatewayHelp explains --gateway, in the help of every command that has it.
 const gatewayHelp = `--gateway (or HANDOFF_GATEWAY=1) goes through a gateway (handoff gateway), for agents
 that may not reach the engine itself. Answers come to subjects that begin with _INBOX_
 and the agent's name.`
@@ -28,7 +34,7 @@ func gatewayFlag(cmd *cobra.Command, gateway *bool) {
 	cmd.Flags().BoolVar(gateway, "gateway", false, "go through a gateway instead of to the engine itself ($"+gatewayEnv+")")
 }
 
-// throughGateway tells whether a command goes through a gateway, and refuses the flags that
+// throughGateway reports whether a command goes through a gateway, and refuses the flags that
 // need the engine itself then.
 func (a *app) throughGateway(cmd *cobra.Command, through bool, engineFlags ...string) (bool, error) {
 	if text := a.env(gatewayEnv); text != "" && !cmd.Flags().Changed("gateway") {
@@ -47,6 +53,9 @@ func (a *app) throughGateway(cmd *cobra.Command, through bool, engineFlags ...st
 type source struct {
 	api.Source
 	b *broker.Broker // nil through a gateway
+
+	session *api.Session                                // the same as Source; nil through a gateway
+	see     func(context.Context, protocol.State) error // is called with each state that a wait reads; see speaker
 }
 
 // source connects on behalf of an agent. The caller calls done.
@@ -67,7 +76,8 @@ func (a *app) source(ctx context.Context, gateway bool, agent string) (s *source
 
 // direct returns the operations of the engine itself.
 func (a *app) direct(b *broker.Broker) *source {
-	return &source{a.session(b, ""), b}
+	session := a.session(b, "")
+	return &source{Source: session, b: b, session: session, see: (&speaker{a: a, b: b}).see}
 }
 
 // session returns all operations on behalf of an agent; empty is whom this command line
@@ -84,7 +94,7 @@ func (a *app) onSession(do func(ctx context.Context, s *api.Session, args []stri
 	}
 }
 
-// reader is what views of handoffs are made of; nil without a broker, which no gateway has.
+// reader returns the reader for views of handoffs; nil without a broker, which no gateway has.
 func (a *app) reader(b *broker.Broker) dossier.Reader {
 	if b == nil {
 		return nil
@@ -140,4 +150,111 @@ func notThroughGateway(cmd *cobra.Command, flags ...string) error {
 		return nil
 	}
 	return usagef("%s does not go through a gateway: it needs the engine itself", strings.Join(given, ", "))
+}
+
+// lastTicket is the argument for the ticket that this user submitted last.
+const lastTicket = "-"
+
+// ticket reads a ticket of the command line: a whole one, the beginning of one, for which an
+// index is asked, or - for the last one submitted.
+func (a *app) ticket(ctx context.Context, text string) (string, error) {
+	text = strings.TrimSpace(text)
+	whole, err := protocol.ParseTicket(text)
+	switch {
+	case err == nil:
+		return whole, nil
+	case text == lastTicket:
+		return a.lastSubmitted()
+	}
+	if _, err := ask.ParsePrefix(text); err != nil {
+		return "", err
+	}
+	err = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
+		whole, err = a.session(b, "").Find(ctx, text)
+		return err
+	})
+	return whole, err
+}
+
+// throughTicket is ticket for a command that may go through a gateway, which finds no tickets.
+func (a *app) throughTicket(ctx context.Context, gateway bool, text string) (string, error) {
+	if gateway && text != lastTicket {
+		return protocol.ParseTicket(text)
+	}
+	return a.ticket(ctx, text)
+}
+
+// tickets reads tickets, in place.
+func (a *app) tickets(ctx context.Context, texts ...[]string) error {
+	for _, list := range texts {
+		for i, text := range list {
+			var err error
+			if list[i], err = a.ticket(ctx, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// parseTickets reads tickets that may have come from a list, white space and all.
+func (a *app) parseTickets(ctx context.Context, args []string) ([]string, error) {
+	tickets := slices.Clone(args)
+	return tickets, a.tickets(ctx, tickets)
+}
+
+// lastFile is where the ticket of the last submission is kept, as the XDG base directories have it.
+func (a *app) lastFile() (string, error) {
+	base := a.env("XDG_STATE_HOME")
+	if !filepath.IsAbs(base) {
+		home, err := a.home()
+		if err != nil {
+			return "", err
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "handoff", "last-ticket"), nil
+}
+
+// remember keeps the ticket of a submission for -. A submission by a worker's program is not this
+// user's. A ticket that cannot be kept is no error: it was printed.
+func (a *app) remember(ticket string) {
+	file, err := a.lastFile()
+	if err != nil || a.env("HANDOFF_TICKET") != "" {
+		return
+	}
+	if os.MkdirAll(filepath.Dir(file), 0o700) != nil {
+		return
+	}
+	next, err := os.CreateTemp(filepath.Dir(file), "last-ticket-")
+	if err != nil {
+		return
+	}
+	_, err = next.WriteString(ticket + "\n" + a.conn.resolve(a.env).where() + "\n")
+	if err = cmp.Or(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(next.Name())
+	}
+}
+
+func (a *app) lastSubmitted() (string, error) {
+	file, err := a.lastFile()
+	if err != nil {
+		return "", err
+	}
+	body, err := os.ReadFile(file)
+	if err != nil {
+		return "", usagef("- is the last ticket that you submitted, and there is none so far")
+	}
+	text, engine, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+	ticket, err := protocol.ParseTicket(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	if here := a.conn.resolve(a.env).where(); engine != here {
+		a.notef("handoff: - is %s, which was submitted to %s, and not to %s\n", ticket, engine, here)
+	}
+	return ticket, nil
 }

@@ -1,7 +1,12 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +16,7 @@ import (
 
 func newSupervise(a *app) *cobra.Command {
 	var flags serviceFlags
+	var accept bool
 	cmd := &cobra.Command{
 		Use:   "supervise",
 		Short: "Run a supervisor beside an engine that is there",
@@ -21,24 +27,126 @@ the work, and any may be killed. "handoff dev" has one in it.
 
 ` + metricsHelp + `
 
-Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
+At its start it looks for entries that the ledger has lost, by the server's own figures,
+the index and a witness ($XDG_STATE_HOME/handoff), and each second by the figures alone. If
+there are any it names them and ends, unless --accept-damage. See docs/operations/damage.md.
+
+Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable; 11 the ledger is damaged.`,
 		Example: `  handoff supervise -s nats://engine:4222
   handoff supervise --metrics 0.0.0.0:9090`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serve(cmd.Context(), &flags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 				shown.engine(b)
-				s, err := supervisor.New(b, a.engine, supervisor.Config{Log: log, Watch: shown.supervision(b)})
+				guard := &servedGuard{a: a, b: b, log: log}
+				if err := guard.check(cmd.Context(), accept); err != nil {
+					return err
+				}
+				s, err := supervisor.New(b, a.engine, supervisor.Config{Log: log, Watch: shown.supervision(b), Check: guard.recheck})
 				if err != nil {
 					return err
 				}
 				shown.supervisor(s)
 				shown.started()
 				log.Info("supervising", "engine", a.conn.resolve(a.env).where())
-				return s.Run(cmd.Context())
+				if err := s.Run(cmd.Context()); err != nil {
+					return guard.concern(cmd.Context(), err)
+				}
+				stopping, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), broker.TimeoutDefault)
+				defer cancel()
+				return guard.record(stopping)
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&accept, "accept-damage", false, "continue without the entries that the ledger has lost")
 	flags.declare(cmd)
 	return cmd
+}
+
+// waitHelp explains --wait-for-engine, in the help of every command that has it.
+const waitHelp = `--wait-for-engine waits for an engine that does not answer at the start, or is not set up
+yet, instead of ending with exit code 6: it says so on stderr after 2 s, then every
+minute, and SIGTERM ends it with 0. It is on where systemd ($INVOCATION_ID,
+$NOTIFY_SOCKET), Kubernetes ($KUBERNETES_SERVICE_HOST) or a container (process 1) has
+started the command, and off on a terminal; --wait-for-engine=false turns it off.`
+
+// waitFlag is --wait-for-engine.
+type waitFlag struct {
+	wait bool
+	cmd  *cobra.Command
+}
+
+func (w *waitFlag) flag(cmd *cobra.Command) {
+	w.cmd = cmd
+	cmd.Flags().BoolVar(&w.wait, "wait-for-engine", false, "wait for an engine that does not answer (default: under a supervisor of processes)")
+}
+
+// waits reports whether to wait.
+func (w *waitFlag) waits(a *app) bool {
+	if w.cmd.Flags().Changed("wait-for-engine") {
+		return w.wait
+	}
+	return supervised(a.env, os.Getpid(), a.interactive)
+}
+
+// supervised reports whether another program has started this one and keeps it running.
+// A terminal in a desktop has the environment of systemd, too.
+func supervised(env func(string) string, pid int, interactive bool) bool {
+	return !interactive && (pid == 1 || cmp.Or(env("INVOCATION_ID"), env("NOTIFY_SOCKET"), env("KUBERNETES_SERVICE_HOST")) != "")
+}
+
+// serviceFlags are the flags of a command that runs until a signal.
+type serviceFlags struct {
+	metrics string
+	verbose bool
+	wait    waitFlag
+}
+
+func (f *serviceFlags) declare(cmd *cobra.Command) {
+	f.wait.flag(cmd)
+	metricsFlag(cmd.Flags(), &f.metrics)
+	verboseFlag(cmd.Flags(), &f.verbose)
+}
+
+// serve connects, shows figures where a flag asks for them, and runs the rest of a command that
+// runs until a signal.
+func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broker, *slog.Logger, *showing) error) error {
+	a.outliveLog()
+	log := a.log(f.verbose)
+	shown, err := a.show(ctx, f.metrics, log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	b, done, err := a.connectService(ctx, &f.wait, broker.Config{Log: log, Observer: shown.observer()})
+	if err != nil {
+		return err
+	}
+	defer done()
+	return run(b, log, shown)
+}
+
+// errToldToEnd ends a command with 0: a signal came while it waited.
+var errToldToEnd = errors.New("told to end")
+
+// connectService is connectWith for a command that runs until a signal.
+func (a *app) connectService(ctx context.Context, w *waitFlag, cfg broker.Config) (b *broker.Broker, done func(), err error) {
+	if !w.waits(a) {
+		return a.connectWith(ctx, cfg)
+	}
+	a.waiting = true
+	defer func() { a.waiting = false }()
+	err = a.waitFor(ctx, cfg, func(ctx context.Context) (err error) {
+		b, done, err = a.connectWith(ctx, cfg)
+		return err
+	})
+	return b, done, err
+}
+
+func (a *app) waitFor(ctx context.Context, cfg broker.Config, open func(context.Context) error) error {
+	err := broker.WaitForEngine(ctx, cfg.Log, a.conn.resolve(a.env).where(), open)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errToldToEnd, ctx.Err())
+	}
+	return err
 }

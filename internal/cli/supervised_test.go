@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -112,7 +113,7 @@ func TestEndOnFailure(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := &app{err: io.Discard, broken: make(chan struct{})}
 				failed := make(chan struct{})
-				ctx, stop := a.untilFailed(t.Context(), failed)
+				ctx, stop := a.untilFailed(t.Context(), failed, func() error { return errors.ErrUnsupported })
 				defer stop()
 				signals, ended := make(chan os.Signal, 2), make(chan struct{})
 				began, code := time.Now(), 0

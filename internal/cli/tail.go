@@ -1,13 +1,23 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newTail(a *app) *cobra.Command {
@@ -68,7 +78,7 @@ Exit codes: 130 ended by Ctrl-C; 0 ended by --limit; 6 no engine to begin with.`
 	return cmd
 }
 
-// errEnough ends a tail that has printed what it was asked for.
+// errEnough ends a tail that has printed the entries asked for.
 var errEnough = errors.New("enough")
 
 func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limit int) error {
@@ -110,3 +120,244 @@ func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limi
 	}
 	return err
 }
+
+// tailFilterMax is how many values one flag of tail may have.
+const tailFilterMax = 64
+
+// tailFilter selects entries: by all fields that have values, by any value of a field.
+type tailFilter struct{ agents, conversations, tickets, sources []string }
+
+func (f *tailFilter) check() error {
+	for name, values := range map[string][]string{"agent": f.agents, "conversation": f.conversations, "ticket": f.tickets, "source": f.sources} {
+		if len(values) > tailFilterMax {
+			return protocol.Errorf(protocol.CodeTooLarge, name, "has %d values, at most %d are allowed", len(values), tailFilterMax)
+		}
+	}
+	for name, values := range map[string][]string{"agent": f.agents, "source": f.sources} {
+		for _, id := range values {
+			if err := protocol.CheckID(name, id); err != nil {
+				return err
+			}
+		}
+	}
+	for _, text := range f.conversations {
+		if text == "" {
+			return protocol.Errorf(protocol.CodeMissing, "conversation", "is empty; give the id of a conversation")
+		}
+		if err := checkWords("conversation", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *tailFilter) matches(c protocol.Change) bool {
+	s := c.Record.State
+	has := func(values []string, of ...string) bool {
+		return len(values) == 0 || slices.ContainsFunc(of, func(v string) bool { return slices.Contains(values, v) })
+	}
+	return has(f.tickets, s.Ticket) && has(f.conversations, s.ConversationID) && has(f.sources, s.Source) &&
+		has(f.agents, agentsOf(c)...)
+}
+
+// agentsOf lists the agents that an entry concerns: the one that has the handoff after it, and those
+// that its events name.
+func agentsOf(c protocol.Change) []string {
+	agents := []string{c.Record.State.Agent}
+	for _, e := range c.Record.Events {
+		o := protocol.OutlineOf(e)
+		agents = append(agents, o.From, o.Agent, o.To)
+	}
+	return agents
+}
+
+// beginning is where a tail begins: at an entry, at an instant, or (the zero
+// value) behind the last entry there is.
+type beginning struct {
+	seq   uint64
+	bySeq bool
+	at    time.Time
+}
+
+func parseSince(text string, now time.Time) (beginning, error) {
+	if text == "" {
+		return beginning{}, nil
+	}
+	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return beginning{seq: seq, bySeq: true}, nil
+	}
+	at, err := parsePast(text, now)
+	if err != nil {
+		return beginning{}, protocol.Errorf(protocol.CodeInvalid, "since", "%q is neither a duration (10m, 2h), nor an instant (2026-01-31T17:00:00Z), nor the number of an entry", text)
+	}
+	return beginning{at: at}, nil
+}
+
+// find returns the sequence of the first entry to print.
+func (w beginning) find(ctx context.Context, b *broker.Broker, l broker.LedgerInfo) (uint64, error) {
+	switch {
+	case w.bySeq && w.seq > l.Last+1:
+		return 0, protocol.Errorf(protocol.CodeInvalid, "since", "is entry %d, and the ledger ends with %d", w.seq, l.Last)
+	case w.bySeq:
+		return max(w.seq, l.First), nil
+	case w.at.IsZero():
+		return l.Last + 1, nil
+	}
+	e, err := b.Since(ctx, w.at)
+	if errors.Is(err, broker.ErrNotFound) {
+		return l.Last + 1, nil
+	}
+	return e.Seq, err
+}
+
+// tailed is the part of an engine that followLedger uses.
+type tailed interface {
+	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
+	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+}
+
+// followLedger gives fn every entry of a ledger from sequence next on, in order and each once,
+// until ctx ends or fn returns an error, which it returns. Where the engine does not answer it
+// waits for it for as long as ctx lives. say gets the words for the cut, the resumption and missing
+// entries, if any.
+func followLedger(ctx context.Context, b tailed, ledger broker.LedgerInfo, next uint64, say func(string), fn func(broker.Entry) error) error {
+	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
+	for {
+		var mine error // of fn
+		begun := time.Now()
+		err := b.Tail(ctx, next, func(e broker.Entry) error {
+			if mine = fn(e); mine == nil {
+				next = e.Seq + 1
+			}
+			return mine
+		})
+		switch {
+		case mine != nil:
+			return mine
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrLedgerChanged):
+			return err
+		}
+		if time.Since(begun) > pauses.MaxInterval {
+			pauses.Reset()
+		}
+		if next, ledger, err = resumeLedger(ctx, b, ledger, next, pauses, say); err != nil {
+			return err
+		}
+	}
+}
+
+// resumeTry is how long the engine may be silent before the reader is informed.
+const resumeTry = time.Second
+
+// resumeLedger waits until the ledger can be asked again, and returns the entry to go on with.
+func resumeLedger(ctx context.Context, b tailed, was broker.LedgerInfo, next uint64, pauses backoff.BackOff, say func(string)) (uint64, broker.LedgerInfo, error) {
+	for told := false; ; {
+		select {
+		case <-ctx.Done():
+			return 0, was, ctx.Err()
+		case <-time.After(pauses.NextBackOff()):
+		}
+		try, cancel := context.WithTimeout(ctx, resumeTry)
+		is, err := b.LedgerInfo(try)
+		cancel()
+		switch {
+		case err == nil:
+			from, words := goOn(was, is, next)
+			if told && words == "" {
+				words = fmt.Sprintf("the engine answers again; going on with entry %d, nothing is left out", next)
+			}
+			if words != "" {
+				say(words)
+			}
+			return from, is, nil
+		case ctx.Err() != nil:
+			return 0, was, ctx.Err()
+		case !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded):
+			return 0, was, err
+		case !told:
+			told = true
+			say(fmt.Sprintf("cut off from the engine behind entry %d; waiting for it", next-1))
+		}
+	}
+}
+
+// goOn returns the entry with which a reader that has read up to next goes on, and in words the
+// entries that no longer exist; empty where nothing is missing.
+func goOn(was, is broker.LedgerInfo, next uint64) (from uint64, words string) {
+	switch {
+	case !is.Created.Equal(was.Created):
+		return is.First, "the ledger is another one now; going on with its first entry"
+	case next < is.First:
+		return is.First, fmt.Sprintf("the ledger has dropped entries %d to %d for their age; going on with %d", next, is.First-1, is.First)
+	case next > is.Last+1:
+		return is.Last + 1, fmt.Sprintf("the ledger has lost entries %d to %d, which were shown here; going on with what takes their place", is.Last+1, next-1)
+	}
+	return next, ""
+}
+
+// tailView is an entry of the ledger for programs that follow it.
+type tailView struct {
+	Ticket string `json:"ticket"`
+	dossier.HistoryEntry
+}
+
+// tailLines prints entries, for people one line for each event.
+type tailLines struct {
+	a     *app
+	day   string // of the last line
+	agent int    // how wide the column of the agent is by now
+}
+
+const (
+	// ticketWords is the part of a ticket that distinguishes it from its neighbours on a screen.
+	ticketWords = 8
+	// tailWide is from how many columns on there is room for whole tickets.
+	tailWide = 140
+	// agentColumn is how wide the column of the agent may get; a longer name
+	// pushes its line to the right.
+	agentColumn = 24
+)
+
+func (l *tailLines) print(c protocol.Change) error {
+	if !l.a.text() {
+		views, err := dossier.History([]protocol.Change{c})
+		if err != nil {
+			return err
+		}
+		return l.a.value(tailView{Ticket: c.Record.State.Ticket, HistoryEntry: views[0]})
+	}
+	s := c.Record.State
+	for _, e := range c.Record.Events {
+		at := e.When().UTC()
+		if day := at.Format(time.DateOnly); day != l.day {
+			l.day = day
+			l.a.printf("-- %s (UTC)\n", day)
+		}
+		l.a.printf("%s\n", l.line(at, s, e))
+	}
+	return nil
+}
+
+func (l *tailLines) line(at time.Time, s protocol.State, e protocol.Event) string {
+	ticket := s.Ticket
+	if l.a.width > 0 && l.a.width < tailWide {
+		ticket = ticket[:min(ticketWords, len(ticket))]
+	}
+	agent := cmp.Or(s.Agent, "-")
+	l.agent = min(max(l.agent, utf8.RuneCountInString(agent)), agentColumn)
+	by, detail := explain.Event(e)
+	line := fmt.Sprintf("%s  %s  %-*s  %-15s  by %s", at.Format("15:04:05.000"), ticket, l.agent, agent, eventWord(e), explain.By(by))
+	if detail != "" {
+		line += ": " + detail
+	}
+	if l.a.width > 0 {
+		line = cutColumns(line, l.a.width)
+	}
+	return line
+}
+
+// eventWord is the name of an event as people write it.
+func eventWord(e protocol.Event) string { return strings.ReplaceAll(string(e.EventType()), "_", " ") }

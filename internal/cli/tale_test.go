@@ -64,7 +64,7 @@ func (g *tale) submit(change func(*protocol.Summary)) *tale {
 	if change != nil {
 		change(&s)
 	}
-	return g.act(lifecycle.Submit(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d, g.now))
+	return g.act(lifecycle.Submit(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d.At(g.now)))
 }
 
 func (g *tale) add(events ...protocol.Event) *tale {
@@ -89,8 +89,8 @@ func (g *tale) act(step lifecycle.Step, err error) *tale {
 // look appends what a supervisor would.
 func (g *tale) look() *tale {
 	g.t.Helper()
-	if step := lifecycle.Decide(g.state, g.d, g.now); len(step.Events) > 0 {
-		g.act(step, nil)
+	if step, err := lifecycle.Decide(g.state, g.d.At(g.now)); err != nil || len(step.Events) > 0 {
+		g.act(step, err)
 	}
 	return g
 }

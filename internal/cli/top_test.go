@@ -34,6 +34,7 @@ func crowded(n int) topView {
 }
 
 func TestTopFits(t *testing.T) {
+	topLines := (&app{format: formatText, env: func(string) string { return "" }}).topLines
 	for _, agents := range []int{0, 1, 5, 100} {
 		for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {20, 5}, {10, 2}, {1, 1}} {
 			lines := topLines(crowded(agents), size[0], size[1])
@@ -49,12 +50,12 @@ func TestTopFits(t *testing.T) {
 	}
 	lines := topLines(crowded(100), 100, 24)
 	text := strings.Join(lines, "\n")
-	for _, want := range []string{"accepted 12/min", "completed 1.3/min", "AGENT", "agent-00", "1/0/4/0", "more agents", "WHY", "ticket-00", "more need attention"} {
+	for _, want := range []string{"12 accepted, 1.3 completed", "AGENT", "agent-00", "1/0/4/0", "more agents", "WHY", "ticket-00", "more need attention"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if all := topLines(crowded(100), 0, 0); len(all) != 1+2+2*101 {
+	if all := topLines(crowded(100), 0, 0); len(all) != 1+3+2*101 {
 		t.Errorf("%d lines where nothing is to be cut", len(all))
 	}
 }

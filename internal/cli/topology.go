@@ -1,20 +1,39 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/broker"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newTopology(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Make the streams on a NATS server of yours, and see them",
-		Long: `Topology is what Handoff needs on a NATS server or a cluster of yours: six streams.
+		Long: `Handoff needs seven streams on a NATS server or a cluster of yours:
+
+  HANDOFF_LEDGER      every handoff, entry by entry
+  HANDOFF_WORK        offers in the queues of agents
+  HANDOFF_TIMERS      wake-ups
+  KV_HANDOFF_AGENTS   profiles of agents, and settings of the fleet
+  KV_HANDOFF_HOLDERS  presence of workers, slots in use, health of agents
+  OBJ_HANDOFF_BLOBS   packages and results over 256 KiB
+  HANDOFF_WORKSPACES  the data that the handoffs of a workflow share
+
+WORK, TIMERS, HOLDERS and BLOBS are recreated within seconds when they are lost, while
+"handoff dev" or "handoff supervise" runs; the data of the others is in no other place.
 "handoff dev" makes its own; on any other server run "handoff topology ensure" once,
 and again after an upgrade of Handoff or when the cluster has grown.`,
 		Args: cobra.ArbitraryArgs,
@@ -52,4 +71,150 @@ func (a *app) onServer(ctx context.Context, do func(*nats.Conn) error) error {
 	}
 	defer nc.Close()
 	return do(nc)
+}
+
+// topologyWithin is how long a cluster may take to make the streams, unless --timeout is
+// longer: it may be started a while after this.
+const topologyWithin = 2 * time.Minute
+
+func newTopologyEnsure(a *app) *cobra.Command {
+	var (
+		t      handoffjs.Topology
+		dryRun bool
+	)
+	cmd := &cobra.Command{
+		Use:   "ensure",
+		Short: "Make the streams that are missing, and strengthen those that stand",
+		Long: `Ensure makes the streams that are missing and brings those that an older version made
+up to date. It may be run at any time and by many at once. It never weakens a stream:
+replicas and ages only grow, and what you have set beyond that stays. Less than what
+stands is refused, and nothing is changed. It needs an account of its own, in which it
+may use the JetStream API.
+
+--replicas is how many servers keep each stream: 3 in a cluster. Left out, it is as many
+as there are, and 1 for what is new.
+
+--fsync says when your servers sync what they write, sync_interval in their
+configuration, which only you can set: "always", or "interval". It is recorded, so that
+"handoff doctor" knows what a power cut may take. On a single server that syncs always,
+clients then commit in groups, and new streams of offers and wake-ups are in memory: they
+are recreated from the ledger when the server has restarted.
+
+Exit codes: 0 it stands; 9 less was asked for than what stands; 1 a stream of one of our
+names is not ours, or the cluster cannot make them.`,
+		Example: `  handoff topology ensure -s nats://nats-1:4222 --replicas 3 --fsync always
+  handoff topology ensure --dry-run`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkTopology(cmd, t); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), max(topologyWithin, a.timeout()))
+			defer cancel()
+			return a.onServer(ctx, func(nc *nats.Conn) error { return a.ensureTopology(ctx, nc, t, dryRun) })
+		},
+	}
+	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as many as do, 1 for what is new)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	return cmd
+}
+
+func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Topology, dryRun bool) error {
+	stands, err := handoffjs.ReadTopology(ctx, nc)
+	if err != nil {
+		return err
+	}
+	t.AsyncWork, t.Fsync = stands.AsyncWork, cmp.Or(t.Fsync, stands.Fsync)
+	plan, err := handoffjs.PlanTopology(ctx, nc, t)
+	if err != nil {
+		return err
+	}
+	for _, p := range plan {
+		if len(p.Weaker) > 0 {
+			return protocol.Errorf(protocol.CodeConflict, "replicas", "stream %s has %s; streams are not weakened, and nothing was changed: leave out --replicas, or ask for at least as many",
+				p.Stream, strings.Join(p.Weaker, ", "))
+		}
+	}
+	if !dryRun {
+		if err := handoffjs.EnsureTopology(ctx, nc, t); err != nil {
+			return err
+		}
+	}
+	if !a.text() {
+		return list(a, plan)
+	}
+	did := func(done, would string) string {
+		if dryRun {
+			return would
+		}
+		return done
+	}
+	var rows [][]string
+	for _, p := range plan {
+		what := "as it was"
+		switch {
+		case p.Missing:
+			what = did("made", "to be made")
+		case len(p.Stronger) > 0:
+			what = did("stronger", "to be stronger") + ": " + strings.Join(p.Stronger, "; ")
+		}
+		rows = append(rows, []string{p.Stream, explain.Count(p.Replicas, "replica"), what})
+	}
+	return a.table(rows)
+}
+
+func newTopologyShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show",
+		Short: "See how the streams stand",
+		Long: `Show lists the seven streams that Handoff uses: how many servers keep each, how it is
+written, how long it keeps what it has, and how much that is. "handoff doctor" judges.
+
+Exit codes: 0 all are there; 1 one is missing.`,
+		Example: `  handoff topology show
+  handoff topology show -o jsonl | jq -r 'select(.missing) | .name'`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.ask(cmd.Context(), func(ctx context.Context) error {
+				return a.onServer(ctx, func(nc *nats.Conn) error { return a.showTopology(ctx, nc) })
+			})
+		},
+	}
+}
+
+func (a *app) showTopology(ctx context.Context, nc *nats.Conn) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	all, err := handoffjs.ShowTopology(ctx, js)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	rows := [][]string{{"STREAM", "REPLICAS", "LEADER", "PERSIST", "KEEPS", "MESSAGES", "BYTES"}}
+	for _, s := range all {
+		if s.Missing {
+			missing = append(missing, s.Name)
+			rows = append(rows, []string{s.Name, "missing"})
+			continue
+		}
+		keeps := "for ever"
+		if s.MaxAge > 0 {
+			keeps = explain.Duration(s.MaxAge)
+		}
+		rows = append(rows, []string{s.Name, fmt.Sprint(s.Replicas), s.Leader, s.Persist, keeps, fmt.Sprint(s.Messages), fmt.Sprint(s.Bytes)})
+	}
+	if a.text() {
+		err = a.table(rows)
+	} else {
+		err = list(a, all)
+	}
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s: make them: handoff topology ensure", broker.ErrNoTopology, strings.Join(missing, ", "))
+	}
+	return nil
 }

@@ -2,16 +2,19 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newTree(a *app) *cobra.Command {
-	var long bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "tree TICKET",
 		Aliases: []string{"family"},
 		Short:   "Draw the chain or tree of handoffs that one belongs to",
@@ -28,14 +31,151 @@ largest group, and all of its members.
 
 Exit codes: 0 the handoff exists; 3 no such ticket.`,
 		Example: `  handoff tree 5f0c…
-  handoff tree 5f0c… --long                          # whole tickets
   handoff tree 5f0c… -o json | jq -r '.. | .ticket? // empty'`,
 		Args: takes("a TICKET"),
 		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
 			v, err := dossier.TreeOf(ctx, a.reader(b), ticket)
-			return printed(a, v, err, func(v dossier.Tree) error { return a.tree(v, long) })
+			return printed(a, v, err, a.tree)
 		}),
 	}
-	cmd.Flags().BoolVar(&long, "long", false, "print whole tickets")
-	return cmd
+}
+
+// depthDrawn is how deep a tree is drawn with branches; lines below that carry their depth.
+const depthDrawn = 12
+
+// tree draws a family.
+func (a *app) tree(v dossier.Tree) error {
+	d := &drawing{asked: v.Ticket}
+	d.rows = [][]string{{"HANDOFF", "HOW", "FROM -> TO", "PHASE", "TOOK", "TASK"}}
+	d.draw(v.Root, "", "", 0)
+	if err := a.table(d.rows); err != nil {
+		return err
+	}
+	if v.Handoffs > 1 {
+		a.printf("%s, * is the one you asked for\n", explain.Count(v.Handoffs, "handoff"))
+	}
+	a.remarks(v.Notes, v.Actions)
+	return nil
+}
+
+// remarks prints the gaps of a view, and the commands that would fill them.
+func (a *app) remarks(notes []string, actions []explain.Action) {
+	for _, note := range notes {
+		a.notef("handoff: %s\n", note)
+	}
+	for _, action := range actions {
+		a.notef("handoff: to %s: %s\n", action.To, commandLine(action))
+	}
+}
+
+type drawing struct {
+	asked string
+	rows  [][]string
+}
+
+// draw adds the line of a handoff, and below it those of its children. branch is the prefix of its
+// ticket, trunk the prefix of theirs.
+func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
+	ticket := n.Ticket
+	if n.Ticket == d.asked {
+		ticket += " *"
+	}
+	stands, took, who := string(n.Phase), "", n.Source+" -> "+n.Agent
+	switch {
+	case n.Phase == "":
+		stands, who = "about to be submitted", ""
+	case n.Closed:
+		stands = explain.ClosedPhase(n.Phase, n.Outcome)
+		fallthrough
+	default:
+		took = explain.Millis(n.TookMS)
+	}
+	d.rows = append(d.rows, []string{branch + ticket, howWords(n), who, stands, took, n.Description})
+	for i, child := range n.Children {
+		fork, under := "├─ ", "│  "
+		if i == len(n.Children)-1 {
+			fork, under = "└─ ", "   "
+		}
+		if depth+1 > depthDrawn {
+			d.draw(child, strings.Repeat("   ", depthDrawn)+fmt.Sprintf("%d: ", depth+1), "", depth+1)
+			continue
+		}
+		d.draw(child, trunk+fork, trunk+under, depth+1)
+	}
+}
+
+// howWords names the relation of a handoff to the one above it.
+func howWords(n *dossier.Node) string {
+	switch n.Relation {
+	case dossier.Root:
+		if n.Type == protocol.Sequential {
+			return "submitted"
+		}
+		return string(n.Type)
+	case dossier.Member:
+		return fmt.Sprintf("member %d", n.N)
+	case dossier.HandedOff:
+		if n.Type != "" && n.Type != protocol.Sequential {
+			return string(n.Type)
+		}
+		return "handed off"
+	case dossier.HandedOn:
+		words := "handed on"
+		if n.Type != "" && n.Type != protocol.Sequential {
+			words += ", " + string(n.Type)
+		}
+		switch {
+		case n.ChainEnd && n.Closed:
+			words += " (end)"
+		case n.ChainEnd:
+			words += " (open end)"
+		}
+		return words
+	}
+	return string(n.Relation)
+}
+
+// valueWithMembers prints a state for programs, with the members of a group, or the chain.
+func (a *app) valueWithMembers(ctx context.Context, from *source, s protocol.State) error {
+	// Also where a wait has just run out, or Ctrl-C ended it.
+	ctx, cancel := a.asking(context.WithoutCancel(ctx))
+	defer cancel()
+	v, err := a.viewOf(ctx, from, s)
+	if err != nil {
+		return err
+	}
+	return a.value(v)
+}
+
+func (a *app) viewOf(ctx context.Context, from *source, s protocol.State) (dossier.StateView, error) {
+	v, err := dossier.StateWithMembers(ctx, a.reader(from.b), s)
+	if err == nil {
+		v.HandedOn, err = dossier.ChainOf(ctx, from, s)
+	}
+	return v, err
+}
+
+// membersShown is how many members people are shown; programs get all.
+const membersShown = 20
+
+func (a *app) memberTable(views []dossier.MemberState) error {
+	if len(views) == 0 {
+		return nil
+	}
+	if err := a.table(rowsOf("#|MEMBER|AGENT|PHASE", views[:min(len(views), membersShown)], func(v dossier.MemberState) []any {
+		phase := string(v.Phase)
+		switch {
+		case v.Closed:
+			phase = explain.ClosedPhase(v.Phase, v.Outcome)
+		case v.Phase == "":
+			phase = "about to be submitted"
+		}
+		return []any{v.N, v.Ticket, v.Agent, phase}
+	})); err != nil {
+		return err
+	}
+	if more := len(views) - membersShown; more > 0 {
+		a.printf("and %d more: handoff status -o json lists all\n", more)
+	}
+	return nil
 }

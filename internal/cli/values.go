@@ -9,11 +9,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/pflag"
+
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// parseDuration reads what Go reads ("1h30m") and days before it ("2d", "1d12h"):
-// deadlines are thought of in days.
+// parseDuration reads a duration of Go ("1h30m"), with days before it ("2d", "1d12h"): deadlines
+// are thought of in days.
 func parseDuration(text string) (time.Duration, error) {
 	wrong := fmt.Errorf("%q is not a duration; write 30s, 10m, 2h or 3d", text)
 	rest, sign := strings.TrimPrefix(text, "-"), time.Duration(1)
@@ -47,7 +50,7 @@ func parseInstant(text string, now time.Time) (at time.Time, relative bool, err 
 	if err != nil {
 		return time.Time{}, false, fmt.Errorf("%q is neither a duration (2h, 3d) nor an instant (2026-01-31T17:00:00Z)", text)
 	}
-	// Milliseconds are what people and logs can compare.
+	// People and logs can compare milliseconds.
 	return now.Add(d).UTC().Truncate(time.Millisecond), true, nil
 }
 
@@ -104,8 +107,8 @@ func addVariables(to *map[string]json.RawMessage, flag string, pairs []string) e
 	return err
 }
 
-// checkWords refuses words that would not be written as they were given: what is
-// no text, and what is longer than an event keeps.
+// checkWords refuses words that would not be written as they were given: invalid text, and text
+// longer than an event keeps.
 func checkWords(field, text string) error {
 	switch {
 	case !utf8.ValidString(text):
@@ -136,4 +139,120 @@ func jsonOrText(value string) json.RawMessage {
 func jsonText(value string) json.RawMessage {
 	text, _ := json.Marshal(value) // a string always has a JSON form
 	return text
+}
+
+// parseLevel reads "go" or "go:0.8": a capability and how well.
+func parseLevel(flag, text string) (id string, level float64, given bool, err error) {
+	id, number, given := strings.Cut(text, ":")
+	if !given {
+		return id, 0, false, nil
+	}
+	level, err = strconv.ParseFloat(number, 64)
+	if err != nil {
+		return "", 0, false, usagef("%s %q: write NAME or NAME:0.8", flag, text)
+	}
+	return id, level, true, nil
+}
+
+func parseCapabilities(flag string, texts []string) ([]protocol.Capability, error) {
+	var list []protocol.Capability
+	for _, text := range texts {
+		id, level, given, err := parseLevel(flag, text)
+		if err != nil {
+			return nil, err
+		}
+		if !given {
+			level = 1
+		}
+		list = append(list, protocol.Capability{ID: id, Proficiency: level})
+	}
+	return list, nil
+}
+
+// durationValue is a flag that is a duration, days included.
+type durationValue struct {
+	d        *time.Duration
+	negative bool // allowed: the package's own validation refuses it
+}
+
+func (v durationValue) String() string {
+	if v.d == nil || *v.d == 0 {
+		return ""
+	}
+	return explain.Duration(*v.d)
+}
+
+func (v durationValue) Type() string { return "duration" }
+
+func (v durationValue) Set(text string) error {
+	d, err := parseDuration(text)
+	if err != nil {
+		return err
+	}
+	if d < 0 && !v.negative {
+		return fmt.Errorf("%q is negative", text)
+	}
+	*v.d = d
+	return nil
+}
+
+// durationVar declares a flag of the command itself: negative is a usage error.
+func durationVar(fs *pflag.FlagSet, d *time.Duration, name string, def time.Duration, usage string) {
+	*d = def
+	fs.Var(durationValue{d: d}, name, usage)
+}
+
+// fieldVar declares a flag that becomes a field of a package, a profile or an answer, which refuse
+// a value too long or negative by field.
+func fieldVar(fs *pflag.FlagSet, d *time.Duration, name, usage string) {
+	fs.Var(durationValue{d: d, negative: true}, name, usage)
+}
+
+// fieldFlags are flags that are fields of a T. One that is given sets its field.
+type fieldFlags[T any] struct {
+	fs    *pflag.FlagSet
+	given []func(*T)
+}
+
+// onGiven registers the setter of a flag, called if the flag is given.
+func (f *fieldFlags[T]) onGiven(name string, set func(*T)) {
+	f.given = append(f.given, func(to *T) {
+		if f.fs.Changed(name) {
+			set(to)
+		}
+	})
+}
+
+// setGiven sets the fields of all flags that are given.
+func (f *fieldFlags[T]) setGiven(to *T) {
+	for _, set := range f.given {
+		set(to)
+	}
+}
+
+// text declares a flag that is a field.
+func (f *fieldFlags[T]) text(name, usage string, field func(*T) *string) {
+	value := f.fs.String(name, "", usage)
+	f.onGiven(name, func(to *T) { *field(to) = *value })
+}
+
+// texts declares a flag whose values are added to a field.
+func (f *fieldFlags[T]) texts(name, usage string, field func(*T) *[]string) {
+	values := f.fs.StringArray(name, nil, usage)
+	f.onGiven(name, func(to *T) { *field(to) = append(*field(to), *values...) })
+}
+
+// millis declares a flag that is a field in milliseconds.
+func (f *fieldFlags[T]) millis(name, usage string, field func(*T) *int64) {
+	value := new(time.Duration)
+	fieldVar(f.fs, value, name, usage)
+	f.onGiven(name, func(to *T) { *field(to) = value.Milliseconds() })
+}
+
+// orNew returns the pointer in a field, to a new value if the field was nil.
+func orNew[T any](field **T) *T {
+	if *field == nil {
+		*field = new(T)
+	}
+	return *field
 }

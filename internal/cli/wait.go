@@ -4,10 +4,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
@@ -35,8 +45,10 @@ own chain. Should the wait end before, it names what is still open (with -o json
 
 ` + gatewayHelp + ` It waits until closed, accepted or asked.
 
+` + speakHelp + `
+
 Exit codes: 0 closed with success (or accepted, asked); 4 still open when the timeout
-passed; 5 closed without success; 3 no such ticket.`,
+passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 		Example: `  handoff wait 5f0c…
   handoff wait 5f0c… --chain
   handoff wait 5f0c… --tree --timeout 1h
@@ -70,12 +82,13 @@ passed; 5 closed without success; 3 no such ticket.`,
 	cmd.Flags().BoolVar(&o.cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
 	chainFlag(cmd, &o.chain, "wait for the end of the chain")
 	cmd.Flags().BoolVar(&o.tree, "tree", false, "wait for everything that follows from the handoff")
+	a.personFlag(cmd)
 	gatewayFlag(cmd, &o.gateway)
 	a.words(cmd, "until", untilWords...)
 	return cmd
 }
 
-// untilReturned is to wait for the end and for what becomes of the return.
+// untilReturned is to wait for the end and for the delivery of the return.
 const untilReturned = "returned"
 
 var untilWords = []string{"closed", "accepted", "asked", untilReturned}
@@ -103,7 +116,7 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 	if !a.text() {
 		return errors.Join(a.valueWithMembers(ctx, s, state), err)
 	}
-	a.printf("%s  %s\n", state.Ticket, a.phase(state))
+	a.headline(state)
 	if o.until == untilReturned {
 		if words := cmp.Or(a.endOfReturn(ctx, s.b, state), noReturn(state)); words != "" {
 			a.printf("return  %s\n", words)
@@ -112,4 +125,521 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 	a.warn(state)
 	a.noteChain(state, "wait")
 	return err
+}
+
+// waitOptions are the flags of wait.
+type waitOptions struct {
+	timeout time.Duration
+	until   string
+	cancel  bool
+	gateway bool
+	chain   bool
+	tree    bool
+
+	limit time.Duration // negative is to wait without end
+}
+
+// check refuses flags that do not go together.
+func (o *waitOptions) check(changed func(flag string) bool) error {
+	switch {
+	case !slices.Contains(untilWords, o.until):
+		return usagef("--until %s: wait until %s", o.until, strings.Join(untilWords, ", "))
+	case o.chain && o.until == untilReturned:
+		return usagef("--until %s and --chain do not go together: the return of a handoff is that of its chain", o.until)
+	}
+	if o.tree {
+		switch {
+		case o.chain:
+			return usagef("--tree and --chain are two things; choose one: --tree waits for the chain, too")
+		case o.until != string(api.UntilClosed):
+			return usagef("--tree waits until all is closed; leave out --until")
+		case o.cancel:
+			return usagef("--cancel-on-timeout is about one handoff or its chain; handoff cancel --children ends a tree")
+		}
+	}
+	o.limit = -1
+	if changed("timeout") {
+		o.limit = o.timeout
+	}
+	return nil
+}
+
+// cancelLate asks for the end of a handoff whose wait has timed out. last is the handoff that its
+// chain has come to, if that is waited for.
+func cancelLate(ctx context.Context, s *source, ticket string, last protocol.State, chain bool) (protocol.State, error) {
+	state, err := s.Cancel(ctx, api.Cancel{Ticket: last.Ticket, Reason: "not done when the wait for it timed out", Children: chain})
+	if err == nil && chain {
+		state, err = s.LastOfChain(ctx, ticket)
+	}
+	if err == nil {
+		err = failed(state)
+	}
+	return state, err
+}
+
+// waitFor waits up to limit (negative: without end) and returns the error for the exit code. The
+// state it returns is the last one read, if any.
+func waitFor(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
+	w := waiting{
+		look: func(ctx context.Context) (protocol.State, error) { return s.Status(ctx, ticket) },
+		wait: func(ctx context.Context) (protocol.State, error) {
+			return s.follow(ctx, ticket, api.Until(until), false)
+		},
+		ready: func(state protocol.State) bool { ready, _ := api.Until(until).Ready(state); return ready },
+		again: ticket, cancel: ticket,
+	}
+	if until == untilReturned {
+		w.ready = s.b.Returned(ctx)
+		w.wait = func(ctx context.Context) (protocol.State, error) {
+			var ended error
+			state, err := s.b.Wait(ctx, ticket, func(state protocol.State) bool {
+				if w.ready(state) {
+					return true
+				}
+				ended = s.see(ctx, state)
+				return ended != nil
+			})
+			return state, cmp.Or(err, ended)
+		}
+	}
+	return w.run(ctx, limit)
+}
+
+// waiting is a wait: its reads, its condition, and the commands that repeat or end it.
+type waiting struct {
+	look, wait func(ctx context.Context) (protocol.State, error)
+	ready      func(protocol.State) bool
+	chain      bool // a handoff that was handed on is not the end
+	// again and cancel are the arguments of the commands that wait again, and that end it.
+	again, cancel string
+}
+
+func (w waiting) run(ctx context.Context, limit time.Duration) (protocol.State, error) {
+	whole := ctx
+	switch {
+	case limit == 0: // one look needs its time too: that of the engine
+		state, err := w.look(ctx)
+		if err == nil && !w.ready(state) {
+			err = &openError{state: state}
+		}
+		return finish(state, err)
+	case limit > 0:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaited)
+		defer cancel()
+	}
+	state, err := w.wait(ctx)
+	switch {
+	case err != nil && context.Cause(ctx) == errWaited && state.Ticket == "": // too short for one look
+		return w.run(whole, 0)
+	case err != nil && context.Cause(ctx) == errWaited:
+		err = &openError{state: state}
+	case err != nil && errors.Is(ctx.Err(), context.Canceled) && (!state.Closed || w.chain && lifecycle.GoesOn(state)):
+		err = waitInterrupted(w.again, w.cancel)
+	}
+	return finish(state, err)
+}
+
+// errWaited distinguishes our own timeout from the engine's.
+var errWaited = errors.New("the wait is over")
+
+// finish adds the error for the exit code of a closed handoff. Accepted is success enough for a
+// wait for that; closed without success is none.
+func finish(s protocol.State, err error) (protocol.State, error) {
+	if err == nil && s.Closed {
+		err = failed(s)
+	}
+	return s, err
+}
+
+// noReturn explains why a closed handoff has no return to wait for.
+func noReturn(s protocol.State) string {
+	switch {
+	case !s.Closed || s.ReturnExpected:
+		return ""
+	case s.ReturnOf != "":
+		return "none: it is itself the return of " + s.ReturnOf
+	}
+	return fmt.Sprintf("none: %s expects none of a %s handoff (submit --return asks for one)", s.Source, s.Type)
+}
+
+// endOfReturn describes the fate of the return of a closed handoff.
+func (a *app) endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
+	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
+		return phrase(explain.Return(s))
+	}
+	ctx, cancel := a.asking(context.WithoutCancel(ctx))
+	defer cancel()
+	ret, err := b.Status(ctx, s.ReturnTicket)
+	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
+		return phrase(explain.Return(s))
+	}
+	return fmt.Sprintf("could not be delivered to %s: %s; handoff result %s --return prints it", s.Source, explain.Ending(ret), s.Ticket)
+}
+
+// openTreeError reports open handoffs among those that follow from one.
+type openTreeError struct {
+	ticket string
+	open   []dossier.Reference
+}
+
+func (e *openTreeError) Error() string {
+	if len(e.open) == 1 {
+		return fmt.Sprintf("1 handoff of the tree of %s is still open", e.ticket)
+	}
+	return fmt.Sprintf("%s of the tree of %s are still open", explain.Count(len(e.open), "handoff"), e.ticket)
+}
+
+// waitTree waits for everything that follows from a handoff, and prints the end of its chain.
+func (a *app) waitTree(ctx context.Context, ticket string, limit time.Duration) error {
+	s, done, err := a.source(ctx, false, "")
+	if err != nil {
+		return err
+	}
+	defer done()
+	last, open, err := a.awaitTree(ctx, s, ticket, limit)
+	if last.Ticket == "" {
+		return err
+	}
+	if !a.text() {
+		v, viewErr := a.viewOf(context.WithoutCancel(ctx), s, last)
+		return errors.Join(viewErr, a.value(struct {
+			dossier.StateView
+			Open []dossier.Reference `json:"open"`
+		}{v, orEmpty(open)}), err)
+	}
+	a.headline(last)
+	for _, handoff := range open[:min(len(open), membersShown)] {
+		a.notef("handoff: still open: %s\n", handoff)
+	}
+	if more := len(open) - membersShown; more > 0 {
+		a.notef("handoff: and %d more: handoff tree %s\n", more, ticket)
+	}
+	a.warn(last)
+	return err
+}
+
+// awaitTree waits up to limit (negative: without end). It returns the handoff that the chain has
+// come to, and the open handoffs.
+func (a *app) awaitTree(ctx context.Context, s *source, ticket string, limit time.Duration) (protocol.State, []dossier.Reference, error) {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaited)
+		defer cancel()
+	}
+	if limit != 0 {
+		if err := awaitBelow(ctx, s, ticket); err != nil && ctx.Err() == nil {
+			return protocol.State{}, nil, err
+		}
+	}
+	look, cancel := a.asking(context.WithoutCancel(ctx))
+	defer cancel()
+	last, err := s.LastOfChain(look, ticket)
+	if err != nil {
+		return protocol.State{}, nil, a.gaveUp(look, err)
+	}
+	open, err := dossier.OpenBelow(look, s, ticket)
+	switch {
+	case err != nil:
+		return last, nil, a.gaveUp(look, err)
+	case len(open) == 0:
+		return last, nil, failed(last)
+	case errors.Is(ctx.Err(), context.Canceled):
+		return last, open, waitInterrupted(ticket+" --tree", ticket+" --children")
+	}
+	return last, open, &openTreeError{ticket, open}
+}
+
+// promisedPause is how often a handoff is looked for that its writer, or a supervisor, is yet to
+// submit.
+const promisedPause = 200 * time.Millisecond
+
+// awaitBelow waits until a handoff is closed, and everything that follows from it: one after
+// another, since all of them are waited for.
+func awaitBelow(ctx context.Context, s *source, ticket string) error {
+	root, err := s.follow(ctx, ticket, api.UntilClosed, false)
+	if err != nil {
+		return err
+	}
+	for left := dossier.ChildrenOf(root); len(left) > 0; {
+		child := left[len(left)-1]
+		state, err := s.follow(ctx, child.Ticket, api.UntilClosed, false)
+		switch missing := hasCode(protocol.CodeNotFound)(err); {
+		case missing && !child.Gone(time.Now()):
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(promisedPause):
+			}
+			continue
+		case err != nil && !missing:
+			return err
+		}
+		left = append(left[:len(left)-1], dossier.ChildrenOf(state)...)
+	}
+	return nil
+}
+
+// timeoutEnv is the environment's --timeout.
+const timeoutEnv = "HANDOFF_TIMEOUT"
+
+// resolveTimeout is how long whatever a command asks of the engine is tried.
+func (c connection) resolveTimeout(env func(string) string) time.Duration {
+	fromEnv, err := parseDuration(env(timeoutEnv))
+	if err != nil { // check refuses it, before anything is done
+		fromEnv = 0
+	}
+	return cmp.Or(c.timeout, fromEnv, broker.TimeoutDefault)
+}
+
+// checkTimeout refuses a timeout out of its limits.
+func (c connection) checkTimeout(env func(string) string, given bool) error {
+	d, name := c.timeout, "--timeout"
+	if !given {
+		text := env(timeoutEnv)
+		if text == "" {
+			return nil
+		}
+		var err error
+		if d, err = parseDuration(text); err != nil {
+			return usagef("$%s: %v", timeoutEnv, err)
+		}
+		name = "$" + timeoutEnv
+	}
+	if d < broker.TimeoutMin || d > broker.TimeoutMax {
+		return usagef("%s %s: give %s to %s", name, explain.Duration(d), explain.Duration(broker.TimeoutMin), explain.Duration(broker.TimeoutMax))
+	}
+	return nil
+}
+
+// timeout is how long whatever this command asks of the engine is tried.
+func (a *app) timeout() time.Duration { return a.conn.resolveTimeout(a.env) }
+
+// errPatience distinguishes the end of our patience from other deadlines.
+var errPatience = errors.New("the patience with the engine is over")
+
+// asking gives something short that is asked of the engine its deadline, from now on.
+func (a *app) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, a.timeout(), errPatience)
+}
+
+// ask does something short within one deadline.
+func (a *app) ask(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := a.asking(ctx)
+	defer cancel()
+	return a.gaveUp(ctx, do(ctx))
+}
+
+// gaveUp adds the time waited for an answer to an error of ours at the deadline.
+func (a *app) gaveUp(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(context.Cause(ctx), errPatience) || is[*broker.SilenceError](err) || is[*protocol.Error](err) {
+		return err
+	}
+	return &broker.SilenceError{After: a.timeout(), Last: fmt.Errorf("at %s: %w", a.conn.resolve(a.env).where(), err)}
+}
+
+// refusedWithin bounds the tries of an engine of this machine that refuses connections, if no timeout
+// is given: less than silentFor.
+const refusedWithin = 1500 * time.Millisecond
+
+// silentFor is how long nothing may answer before a person is informed.
+const silentFor = 2 * time.Second
+
+// tellSilence prints on stderr, once, that there is no answer so far, until the function that it
+// returns is called.
+func (a *app) tellSilence(who string) (stop func()) {
+	if !a.text() || a.waiting {
+		return func() {}
+	}
+	var mu sync.Mutex
+	over := false
+	timer := time.AfterFunc(silentFor, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			a.notef("handoff: no answer from %s so far; trying for %s (--timeout)\n", who, explain.Duration(a.timeout()))
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}
+}
+
+// speakHelp is the part about the wait in the help of every command that waits.
+const speakHelp = `A wait goes on for an approval, for an answer, and for an absent agent. If every agent
+refused the handoff or failed, or a budget is spent, only a person can help: the wait ends
+with exit code 12, or goes on with --for-person. On a terminal it prints each change of what
+the handoff waits for. Through a gateway it does neither.`
+
+func (a *app) personFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.people, "for-person", false, "wait on if every agent refused or failed, or a budget is spent")
+}
+
+// follow is Wait, or WaitChain, that calls see with each state.
+func (s *source) follow(ctx context.Context, ticket string, until api.Until, chain bool) (protocol.State, error) {
+	switch {
+	case s.session != nil:
+		return s.session.Follow(ctx, ticket, until, chain, func(state protocol.State) error { return s.see(ctx, state) })
+	case chain:
+		return s.WaitChain(ctx, ticket, until)
+	}
+	return s.Wait(ctx, ticket, until)
+}
+
+// speaker prints each change of the event that a handoff waits for.
+type speaker struct {
+	a    *app
+	b    *broker.Broker
+	last string
+}
+
+// see prints a change of the event that the handoff waits for, and returns an error if it is in an
+// impasse, unless --for-person is set.
+func (w *speaker) see(ctx context.Context, s protocol.State) error {
+	if s.Closed {
+		return nil
+	}
+	w.speak(ctx, s)
+	if w.a.people {
+		return nil
+	}
+	return api.CheckImpasse(s)
+}
+
+func (w *speaker) speak(ctx context.Context, s protocol.State) {
+	text := s.Ticket + " waits for " + phrase(explain.WaitingFor(s))
+	if !w.a.speaks || text == w.last {
+		return
+	}
+	w.last = text
+	w.a.notef("handoff: %s\n", w.a.shortens(text)(text))
+	w.a.whyWaiting(ctx, w.b, s)
+}
+
+const (
+	// watchEvery is how often a watch asks whether something has changed.
+	watchEvery = 500 * time.Millisecond
+	// watchRows is how many handoffs are redrawn on a terminal where no limit is given: few enough
+	// for most terminals.
+	watchRows = 20
+	// clearScreen moves to the top left corner and clears the terminal.
+	clearScreen = styled("\x1b[H\x1b[2J")
+)
+
+// watch prints a list and its changes, until ctx ends.
+func (a *app) watch(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
+	w := &watcher{a: a, r: r, q: q, flags: flags, redraw: a.text() && a.terminal}
+	if w.q.Limit = min(flags.limit, ask.PageMax); w.redraw && flags.limit == ask.PageDefault {
+		w.q.Limit = watchRows
+	}
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		stand, err := r.Position(ctx, flags.fresh.ask())
+		if err != nil {
+			return err
+		}
+		switch {
+		case flags.fresh.check(stand) != nil:
+			w.lag(stand)
+		case !w.begun || stand.Seq != w.seq:
+			if err := w.show(ctx); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+type watcher struct {
+	a     *app
+	r     api.Reader
+	q     ask.ListQuery
+	flags listFlags
+
+	redraw  bool
+	begun   bool
+	lagging bool
+	seq     uint64 // the position of the rows shown
+}
+
+// lag reports once that nothing is shown, and why.
+func (w *watcher) lag(s ask.Position) {
+	if !w.lagging {
+		w.a.notef("handoff: waiting: %s\n", behind(s))
+	}
+	w.lagging = true
+}
+
+// show draws the list, or prints the changes since the last call.
+func (w *watcher) show(ctx context.Context) error {
+	if w.redraw || !w.begun {
+		page, err := w.r.List(ctx, w.q)
+		if err != nil {
+			return err
+		}
+		if w.flags.fresh.check(page.Position) != nil {
+			w.lag(page.Position)
+			return nil
+		}
+		w.begun, w.lagging, w.seq = true, false, page.Seq
+		if !w.redraw {
+			return w.lines(page.Handoffs)
+		}
+		w.a.printf("%s%s  entry %d\n", clearScreen, explain.Instant(time.Now()), page.Seq)
+		return w.a.rows(w.flags.table, page.Handoffs)
+	}
+	return w.changes(ctx)
+}
+
+// changes prints the changed rows, the last change at the end. The last change is listed first: a
+// page without news is the last one to ask for.
+func (w *watcher) changes(ctx context.Context) error {
+	q := w.q
+	q.Sort, q.Limit = ask.SortUpdated, ask.PageMax
+	var news []ask.Row
+	seq := uint64(0)
+	for {
+		page, err := w.r.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		if w.flags.fresh.check(page.Position) != nil {
+			w.lag(page.Position)
+			return nil
+		}
+		if seq == 0 {
+			seq = page.Seq
+		}
+		before := len(news)
+		for _, r := range page.Handoffs {
+			if r.Seq > w.seq {
+				news = append(news, r)
+			}
+		}
+		if q.Cursor = page.Cursor; q.Cursor == "" || len(news) == before {
+			break
+		}
+	}
+	w.lagging, w.seq = false, seq
+	slices.Reverse(news)
+	return w.lines(news)
+}
+
+// lines prints handoffs as they come: there is no table to fit them into.
+func (w *watcher) lines(handoffs []ask.Row) error {
+	if !w.a.text() {
+		return list(w.a, handoffs)
+	}
+	for _, r := range handoffs {
+		w.a.printf("%s  %s  %s  %s -> %s  %s\n", explain.Instant(r.UpdatedAt), r.Ticket, rowPhase(r), r.Source, cmp.Or(r.Agent, r.Target), rowTask(r))
+	}
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newWhy(a *app) *cobra.Command {
@@ -22,9 +21,8 @@ func newWhy(a *app) *cobra.Command {
 if nothing else does, and when; and what you can do. What happens next is not a
 guess: the rules that the supervisors follow are asked what they will decide.
 
-Times are those of your clock and your time zone. With -o json there are ticket,
-phase, closed, waiting_for (one word), sentences, next (at, event, to, words) and
-commands. The words of waiting_for: approval, agent (none is fit), person, worker
+Times are in UTC. With -o json there are ticket, phase, closed, waiting_for (one
+word), sentences, next (at, event, to, words) and commands. The words of waiting_for: approval, agent (none is fit), person, worker
 (none is running), resume (the agent is paused), slot (all are busy), taker (a
 worker that is free), acknowledgement, start, work, answer, time, children,
 members, stop (of the worker, since the end was asked for), decision (of a
@@ -32,11 +30,10 @@ supervisor), nothing (it is closed).
 
 Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff why 5f0c…
-  handoff why 5f0c… -o json | jq -r .next.at
-  TZ=UTC handoff why 5f0c…`,
+  handoff why 5f0c… -o json | jq -r .next.at`,
 		Args: takes("a TICKET"),
 		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-			explanation, err := a.session(b, "").Why(ctx, ticket, time.Local)
+			explanation, err := a.session(b, "").Why(ctx, ticket, time.UTC)
 			if err != nil {
 				return err
 			}
@@ -45,7 +42,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 	}
 }
 
-// hasClock matches what has a time of day.
+// hasClock matches a time of day.
 var hasClock = regexp.MustCompile(`\b[0-9]{2}:[0-9]{2}\b`)
 
 // whyView is an explanation with its actions as command lines.
@@ -63,7 +60,7 @@ type commandView struct {
 
 // explanation prints an explanation.
 func (a *app) explanation(e explain.Explanation) error {
-	v := whyView{Explanation: e, Zone: time.Now().Format("MST")}
+	v := whyView{Explanation: e, Zone: time.UTC.String()}
 	for _, action := range e.Actions {
 		v.Commands = append(v.Commands, commandView{To: action.To, Run: commandLine(action)})
 	}
@@ -71,13 +68,7 @@ func (a *app) explanation(e explain.Explanation) error {
 		return a.value(v)
 	}
 	for _, sentence := range e.Sentences {
-		lines := []string{sentence}
-		if a.width > 0 { // a terminal, which would break words
-			lines = wrapWords(protocol.Printable(sentence), a.width)
-		}
-		for _, line := range lines {
-			a.printf("%s\n", line)
-		}
+		a.paragraph(sentence)
 	}
 	if slices.ContainsFunc(e.Sentences, hasClock.MatchString) {
 		a.printf("Times are in %s.\n", v.Zone)
@@ -86,9 +77,9 @@ func (a *app) explanation(e explain.Explanation) error {
 		return nil
 	}
 	a.printf("\n")
-	rows := make([][]string, len(v.Commands))
-	for i, c := range v.Commands {
-		rows[i] = []string{"to " + c.To, c.Run}
+	var rows []string
+	for _, c := range v.Commands {
+		rows = append(rows, "to "+c.To, c.Run)
 	}
-	return a.table(rows)
+	return a.commands(rows...)
 }

@@ -95,7 +95,7 @@ var whyCases = []struct {
 	{"pending: passed up by its worker", explain.WaitWorker, func(g *tale) *tale {
 		g.agent("reviewer", func(p *protocol.Profile) { p.EscalatesTo = "architect" }).agent("architect", nil).worker("reviewer", whyHolder, 1)
 		g.submit(nil).accept().pass(time.Minute)
-		return g.act(lifecycle.Escalate(g.state, g.d, whyHolder, "this needs a decision", "two designs are possible", g.now)).pass(10 * time.Second)
+		return g.act(lifecycle.Escalate(g.state, g.d.At(g.now), whyHolder, "this needs a decision", "two designs are possible")).pass(10 * time.Second)
 	}},
 	{"awaiting approval", lifecycle.WaitApproval, func(g *tale) *tale {
 		return g.submit(func(s *protocol.Summary) { s.Approval = &protocol.Approval{Required: true} }).pass(time.Minute)
@@ -113,17 +113,17 @@ var whyCases = []struct {
 	{"pending: answered, and offered again", lifecycle.WaitTaker, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().fail("exit", "exit status 1", true).look().pass(10 * time.Second).look().accept()
 		g.ack(protocol.Ack{Status: protocol.AckConditional, NeedsContext: []string{"which branch?"}, Reason: "it is not said"}, false).pass(time.Minute)
-		return g.act(lifecycle.Answer(g.state, g.d, protocol.Answer{By: "lead", Question: lifecycle.QuestionOf(g.state).N, Text: "main"}, g.now)).pass(time.Second)
+		return g.act(lifecycle.Answer(g.state, g.d.At(g.now), protocol.Answer{By: "lead", Question: lifecycle.QuestionOf(g.state).N, Text: "main"})).pass(time.Second)
 	}},
 	{"pending: nobody fits", lifecycle.WaitAgent, func(g *tale) *tale {
 		s := protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Capability: "welding"}, Priority: protocol.Normal,
 			Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
-		return g.act(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d, g.now)).pass(4 * time.Second)
+		return g.act(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d.At(g.now))).pass(4 * time.Second)
 	}},
 	{"pending: somebody fit has just come", lifecycle.WaitAgent, func(g *tale) *tale {
 		s := protocol.Summary{Type: protocol.Sequential, Source: "lead", Target: protocol.Target{Capability: "welding"}, Priority: protocol.Normal,
 			Deadline: g.now.Add(24 * time.Hour), Digest: "sha256:00"}
-		g.act(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d, g.now)).pass(25 * time.Second)
+		g.act(lifecycle.SubmitAnyway(whyTicket, s, protocol.Submitted{Package: []byte(`{}`)}, g.d.At(g.now))).pass(25 * time.Second)
 		return g.agent("ada", can("welding"))
 	}},
 	{"pending: claimed, not acknowledged", lifecycle.WaitAcknowledgement, func(g *tale) *tale {
@@ -171,7 +171,7 @@ var whyCases = []struct {
 	{"working: a person has it", lifecycle.WaitWork, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute)
 		g.d.Holders[whyHolder] = protocol.Holder{ID: whyHolder, Agent: protocol.Human, LeaseMS: 30_000, Polling: true}
-		g.act(lifecycle.TakeNow(g.state, g.d, lifecycle.Claimant{Agent: protocol.Human, Holder: whyHolder, LeaseMS: 30_000}, "", g.now))
+		g.act(lifecycle.TakeNow(g.state, g.d.At(g.now), lifecycle.Claimant{Agent: protocol.Human, Holder: whyHolder, LeaseMS: 30_000}, ""))
 		return g.add(&protocol.Started{Meta: g.meta(), Fence: g.state.Fence}).pass(5 * time.Minute)
 	}},
 	{"working: its source waits for the return", lifecycle.WaitWork, func(g *tale) *tale {
@@ -203,7 +203,7 @@ var whyCases = []struct {
 			g.add(&protocol.HandedOff{Meta: g.meta(), Fence: g.state.Fence, N: n, Ticket: protocol.ChildTicketN(whyTicket, n), Type: protocol.Delegation})
 		}
 		g.act(lifecycle.Suspend(g.state, whyHolder, []int{0, 1}, g.now)).pass(3 * time.Minute)
-		g.act(lifecycle.MarkChildren(g.state, g.d, []protocol.ChildClosed{{N: 0, Outcome: protocol.OutcomeSuccess}}, g.now))
+		g.act(lifecycle.MarkChildren(g.state, g.d.At(g.now), []protocol.ChildClosed{{N: 0, Outcome: protocol.OutcomeSuccess}}))
 		g.open = []explain.Relative{{Ticket: protocol.ChildTicketN(whyTicket, 1), N: 2, State: protocol.State{Ticket: "x", Agent: "ada", Phase: protocol.Working}}}
 		return g
 	}},
@@ -238,7 +238,7 @@ var whyCases = []struct {
 		g.submit(func(s *protocol.Summary) {
 			s.Type, s.Target, s.Aggregate = protocol.Broadcast, protocol.Target{}, &protocol.Aggregate{Size: 5, Mode: protocol.AggregateMajority}
 		}).pass(2 * time.Minute)
-		g.act(lifecycle.MarkChildren(g.state, g.d, []protocol.ChildClosed{{N: 0, Outcome: protocol.OutcomeSuccess}, {N: 3, Outcome: protocol.OutcomeFailed}}, g.now))
+		g.act(lifecycle.MarkChildren(g.state, g.d.At(g.now), []protocol.ChildClosed{{N: 0, Outcome: protocol.OutcomeSuccess}, {N: 3, Outcome: protocol.OutcomeFailed}}))
 		for i, n := range []int{1, 2} {
 			g.open = append(g.open, explain.Relative{Ticket: protocol.ChildTicketN(whyTicket, n), N: n + 1,
 				State: protocol.State{Ticket: "x", Agent: []string{"bob", "cy"}[i], Phase: []protocol.Phase{protocol.Pending, protocol.Working}[i]}})
@@ -247,15 +247,15 @@ var whyCases = []struct {
 	}},
 	{"cancel requested: its worker has its time", lifecycle.WaitStop, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(time.Minute)
-		return g.act(lifecycle.Cancel(g.state, g.d, "lead", "the change was withdrawn", false, g.now)).pass(10 * time.Second)
+		return g.act(lifecycle.Cancel(g.state, g.d.At(g.now), "lead", "the change was withdrawn", false)).pass(10 * time.Second)
 	}},
 	{"cancel requested: its worker is gone", lifecycle.WaitStop, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(time.Minute)
-		return g.act(lifecycle.Cancel(g.state, g.d, "lead", "", false, g.now)).pass(10 * time.Second).gone(whyHolder)
+		return g.act(lifecycle.Cancel(g.state, g.d.At(g.now), "lead", "", false)).pass(10 * time.Second).gone(whyHolder)
 	}},
 	{"return requested", lifecycle.WaitStop, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).accept().pass(time.Minute)
-		return g.act(lifecycle.RollBack(g.state, g.d, "lead", "", g.now)).pass(10 * time.Second)
+		return g.act(lifecycle.RollBack(g.state, g.d.At(g.now), "lead", "")).pass(10 * time.Second)
 	}},
 	{"stuck", lifecycle.WaitTaker, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(nil).pass(time.Second)
@@ -267,17 +267,17 @@ var whyCases = []struct {
 	{"closed: success, its return is delivered", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.agent("lead", nil).worker("reviewer", whyHolder, 1)
 		g.submit(func(s *protocol.Summary) { s.Type, s.ReturnExpected = protocol.Delegation, true }).accept().pass(3 * time.Minute)
-		g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil, g.now)).pass(time.Minute)
+		g.act(lifecycle.Complete(g.state, g.d.At(g.now), protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil)).pass(time.Minute)
 		return g.add(&protocol.Returned{Meta: g.meta(), Delivered: true}).pass(time.Hour)
 	}},
 	{"closed: success, its return waits", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.agent("lead", nil).worker("reviewer", whyHolder, 1)
 		g.submit(func(s *protocol.Summary) { s.Type, s.ReturnExpected = protocol.Delegation, true }).accept().pass(3 * time.Minute)
-		return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Partial}, nil, g.now)).pass(26 * time.Hour)
+		return g.act(lifecycle.Complete(g.state, g.d.At(g.now), protocol.Completed{Meta: g.meta(), Status: protocol.Partial}, nil)).pass(26 * time.Hour)
 	}},
 	{"closed: success, and its source reads it by ticket", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(func(s *protocol.Summary) { s.Type, s.ReturnExpected = protocol.Delegation, true }).accept().pass(3 * time.Minute)
-		return g.act(lifecycle.Complete(g.state, g.d, protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil, g.now))
+		return g.act(lifecycle.Complete(g.state, g.d.At(g.now), protocol.Completed{Meta: g.meta(), Status: protocol.Success}, nil))
 	}},
 	{"closed: attempts used up", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.worker("reviewer", whyHolder, 1).submit(policy(func(o *protocol.PolicyOverrides) {
@@ -302,16 +302,16 @@ var whyCases = []struct {
 	}},
 	{"closed: cancelled", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute)
-		return g.act(lifecycle.Cancel(g.state, g.d, "lead", "", false, g.now))
+		return g.act(lifecycle.Cancel(g.state, g.d.At(g.now), "lead", "", false))
 	}},
 	{"closed: cancelled, submitted again", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute)
-		g.act(lifecycle.Cancel(g.state, g.d, "lead", "", false, g.now))
+		g.act(lifecycle.Cancel(g.state, g.d.At(g.now), "lead", "", false))
 		return g.add(&protocol.Redriven{Meta: g.meta(), Ticket: protocol.RedriveTicket(whyTicket)})
 	}},
 	{"closed: rolled back", lifecycle.WaitNothing, func(g *tale) *tale {
 		g.submit(nil).pass(time.Minute)
-		return g.act(lifecycle.RollBack(g.state, g.d, "lead", "not this week", g.now))
+		return g.act(lifecycle.RollBack(g.state, g.d.At(g.now), "lead", "not this week"))
 	}},
 }
 

@@ -73,8 +73,8 @@ func (s *stage) ack(h protocol.Holder, ack protocol.Ack) {
 
 func (s *stage) append(make func(protocol.State, time.Time) (lifecycle.Step, error)) {
 	s.Helper()
-	_, _, err := s.b.Update(s.ctx, s.ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return make(h.State, now)
+	_, _, err := brokertest.Update(s.ctx, s.b, s.ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return make(h.State, q.Now)
 	})
 	if err != nil {
 		s.Fatal(err)

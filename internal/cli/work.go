@@ -1,13 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 	"github.com/agenthandoff/handoff/worker/output"
@@ -23,6 +31,7 @@ type workFlags struct {
 	misses             int
 	cleanup, bid       string
 	result, input      string
+	env                []string
 	bids               bool
 	cleanupTimeout     time.Duration
 	handoffs           string
@@ -41,6 +50,7 @@ func newWork(a *app) *cobra.Command {
 		Example: `  handoff work --agent reviewer -- ./agent.sh
   handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
   handoff work --agent echo -- cat
+  handoff work --agent coder --env ANTHROPIC_API_KEY -- ./coder.sh
   handoff work --gateway --creds coder.creds --agent coder -- ./agent.sh`,
 		Args: flags.args,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runWork(cmd, &flags, args) },
@@ -51,7 +61,7 @@ func newWork(a *app) *cobra.Command {
 
 func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.SetInterspersed(false) // what follows CMD is CMD's
+	fs.SetInterspersed(false) // flags after CMD are CMD's
 	fs.SortFlags = false
 	fs.StringVar(&flags.agent, "agent", "", "the `AGENT` to serve")
 	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
@@ -65,8 +75,9 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
 	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")
 	fs.IntVar(&flags.misses, "misses", 0, "`N` missed beats end the lease (default 3)")
-	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "what CMD reads: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
+	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "the input of CMD: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
 	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
+	fs.StringSliceVar(&flags.env, "env", nil, "`NAME,…` of variables that CMD sees too, such as ANTHROPIC_API_KEY or AWS_*; all: every one")
 	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
 	fs.BoolVar(&flags.bids, "bids", false, "a new agent makes bids, where it is asked what it would do the work for (see handoff submit --bids)")
 	fs.StringVar(&flags.bid, "bid", "", "`PROGRAM` that prints the bid for a call on its input; the same as --bids without it")
@@ -79,10 +90,11 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	a.words(cmd, "result", asWords(output.Modes)...)
 }
 
-// program is what the worker runs. One that cannot run is refused before the worker is there.
+// program returns the program of the worker. One that cannot run is refused before the worker
+// exists.
 func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error) {
 	redactor, err := a.redactor()
-	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result), Input: worker.Input(flags.input)}
+	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result), Input: worker.Input(flags.input), Inherit: flags.env}
 	if err == nil {
 		err = worker.CheckCommand(a.dir, args)
 	}
@@ -124,6 +136,7 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 	if err != nil {
 		return err
 	}
+	a.noteUnset(flags.env)
 	a.endWithin(flags.drain + workEnd)
 	through, err := a.throughGateway(cmd, flags.gateway)
 	switch {
@@ -144,7 +157,344 @@ func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, pro
 		if err := a.meetProfile(ctx, b, cfg.Profile, flags.update); err != nil {
 			return err
 		}
-		program.Env = a.childEnv()
+		program.Env = a.childEnv(flags.env)
 		return a.runWorker(ctx, shown, b, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, handler) })
 	})
+}
+
+// args checks the arguments of work, and its flags in combination.
+func (flags *workFlags) args(_ *cobra.Command, args []string) error {
+	if flags.agent == "" {
+		return usagef("work needs --agent AGENT")
+	}
+	if flags.agent == protocol.Human && !flags.person {
+		return usagef("--agent human: what waits for a person is not for a program (handoff inbox lists it); --yes-i-am-a-person says that a person reads each")
+	}
+	if !slices.Contains(output.Modes, output.Mode(flags.result)) {
+		return usagef("--result %s: an output is read as %s", flags.result, strings.Join(asWords(output.Modes), ", "))
+	}
+	if !slices.Contains(worker.Inputs, worker.Input(flags.input)) {
+		return usagef("--input %s: the input of a program is one of %s", flags.input, strings.Join(asWords(worker.Inputs), ", "))
+	}
+	if err := checkEnv(flags.env); err != nil {
+		return err
+	}
+	if flags.enableHandoffs && flags.handoffs != "" && flags.handoffMode() != protocol.HandoffsOn {
+		return usagef("--enable-handoffs is --handoffs on, and --handoffs %s is given", flags.handoffs)
+	}
+	if len(args) == 0 {
+		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
+	}
+	return nil
+}
+
+// handoffMode returns the agent's right to hand off, from the flags; empty without one.
+func (flags *workFlags) handoffMode() protocol.HandoffMode {
+	if flags.enableHandoffs && flags.handoffs == "" {
+		return protocol.HandoffsOn
+	}
+	return protocol.HandoffMode(flags.handoffs)
+}
+
+// variable is a name that --env takes.
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*\*?$`)
+
+// checkEnv refuses names that no variable can have.
+func checkEnv(names []string) error {
+	for _, name := range names {
+		if !variable.MatchString(name) {
+			return usagef("--env %s: names variables of the worker, as in --env ANTHROPIC_API_KEY,AWS_*; all is every one", name)
+		}
+	}
+	return nil
+}
+
+// noteUnset warns of a variable that CMD is to see and that is not set: a slip, as a rule.
+func (a *app) noteUnset(names []string) {
+	for _, name := range names {
+		if name != worker.InheritAll && !strings.HasSuffix(name, "*") && !strings.HasPrefix(name, "NATS_") && a.env(name) == "" {
+			a.notef("handoff: --env %s: it is not set here\n", name)
+		}
+	}
+}
+
+// childEnv lets "handoff submit" inside the program find the engine of its worker, however that was
+// configured.
+func (a *app) childEnv(names []string) []string {
+	return a.connEnv(strings.Join(a.engine.Conn().Opts.Servers, ","), names)
+}
+
+// connEnv returns the environment by which a program finds the engine: at these servers, unless empty.
+// Credentials are in it only if names has their variable: a program acts by its lease.
+func (a *app) connEnv(servers string, names []string) []string {
+	conn := a.conn.resolve(a.env)
+	env := []string{timeoutEnv + "=" + conn.timeout.String(), "NATS_INBOX_PREFIX=" + conn.inboxPrefix}
+	if rules := a.env("HANDOFF_REDACT"); rules != "" { // its handoffs have the same secrets
+		env = append(env, "HANDOFF_REDACT="+rules)
+	}
+	if a.dir != "" { // a program has the environment of the command line, not that of the process
+		for _, name := range []string{"PATH", "HOME", "PWD", "TMPDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"} {
+			env = append(env, name+"="+a.env(name))
+		}
+	}
+	if servers != "" {
+		if !worker.Inherits("NATS_URL", names) {
+			servers = withoutUsers(servers)
+		}
+		env = append(env, "NATS_URL="+servers)
+	}
+	secret := func(name, value string) {
+		if !worker.Inherits(name, names) {
+			value = ""
+		}
+		env = append(env, name+"="+value)
+	}
+	secret("NATS_CONTEXT", conn.context)
+	for name, path := range map[string]string{"NATS_CREDS": conn.creds, "NATS_NKEY": conn.nkey,
+		"NATS_CERT": conn.tlsCert, "NATS_KEY": conn.tlsKey} {
+		secret(name, absolute(path))
+	}
+	return append(env, "NATS_CA="+absolute(conn.tlsCA)) // which is no secret
+}
+
+func absolute(path string) string {
+	if whole, err := filepath.Abs(path); path != "" && err == nil {
+		return whole
+	}
+	return path
+}
+
+// withoutUsers takes the names and passwords out of the URLs of servers.
+func withoutUsers(servers string) string {
+	all := strings.Split(servers, ",")
+	for i, server := range all {
+		if u, err := url.Parse(server); err == nil && u.User != nil {
+			u.User = nil
+			all[i] = u.String()
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// workThroughGateway is work for a worker that may not reach the engine.
+func (a *app) workThroughGateway(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
+	shown, err := a.show(ctx, flags.metrics, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer shown.close()
+	client, profile, done, err := a.meetGateway(ctx, cfg, flags)
+	if err != nil {
+		return err
+	}
+	defer done()
+	traces := a.startTraces(ctx, cfg.Log)
+	defer traces.Stop()
+	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
+		cfg.Lease = client.Lease()
+	}
+	err = a.meet(profile, cfg.Profile, flags.update, func(p protocol.Profile) error {
+		_, err := client.ReplaceProfile(ctx, p)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	program.Env = append(a.connEnv(strings.Join(client.Servers(), ","), flags.env), gatewayEnv+"=1")
+	cfg.Trace = traces.WorkContext
+	return a.runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
+}
+
+// meetGateway connects and registers the agent, and waits for a gateway if asked to.
+func (a *app) meetGateway(ctx context.Context, cfg worker.Config, flags *workFlags) (client *natsgateway.Client, profile protocol.Profile, done func(), err error) {
+	meet := func(ctx context.Context) error {
+		if client, done, err = a.dialGateway(ctx, cfg.Agent); err != nil {
+			return err
+		}
+		if profile, err = a.registerAtGateway(ctx, client, cfg.Profile); err != nil {
+			done()
+		}
+		return err
+	}
+	if !flags.wait.waits(a) {
+		err = meet(ctx)
+		return client, profile, done, err
+	}
+	a.waiting = true
+	defer func() { a.waiting = false }()
+	err = a.waitFor(ctx, broker.Config{Log: cfg.Log}, func(ctx context.Context) error {
+		err := meet(ctx)
+		if errors.Is(err, natsgateway.ErrNobody) {
+			err = &broker.SilenceError{After: a.timeout(), Last: err}
+		}
+		return err
+	})
+	return client, profile, done, err
+}
+
+// registerAtGateway registers the agent, or reads its profile. Where no gateway answers, the error
+// names the command to start: a worker would wait for one for ever.
+func (a *app) registerAtGateway(ctx context.Context, client *natsgateway.Client, wanted protocol.Profile) (protocol.Profile, error) {
+	ctx, cancel := a.asking(ctx)
+	defer cancel()
+	return client.Register(ctx, wanted, 0)
+}
+
+const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard
+input as JSON, what CMD writes to standard output is the result, standard error goes to
+the log here. Start more of it, on any machine, to work on more at once.
+
+--result sets how the output is parsed. With auto, a JSON object that is all of the output or
+its last block (in a fence, too) is the result if it has fields of a result (handoff schema
+result); text around it goes to the log, with a warning. Any other JSON is the body, and
+any other output is the body as text. Output that looks like a result but is invalid (bad
+JSON, a misspelled field, an invalid goto) fails the attempt with result_malformed: it is
+not repeated, unless the policy has on_malformed=retry, and "handoff result" prints it.
+
+The exit code of CMD is the outcome:
+
+  0   complete
+  65  failed for good              75  failed, retry later
+  69  rejected: not for this one   77  conditional: something is needed first
+  126, 127  CMD cannot run: the worker drains and ends, no attempt is charged
+  anything else  failed, and worth another attempt
+
+The package may have: context.previous (the result of the agent before this one in the
+chain), supplements (answers to questions; their variables are in context.variables, too),
+trail (who refused, asked and failed before), returns (the ends of children that were
+waited for) and shared (the shared values of the workflow).
+
+The environment of CMD has HANDOFF_TICKET, HANDOFF_LEASE, HANDOFF_AGENT, HANDOFF_ATTEMPT,
+HANDOFF_FENCE, NATS_URL, TRACEPARENT and TRACESTATE (its span, W3C Trace Context), and
+
+  HANDOFF_LIMIT              the time at which the first timeout ends this attempt
+  HANDOFF_LIMIT_CLOCK        which timeout that is: work, return or deadline
+  HANDOFF_PROGRESS_DEADLINE  the time by which progress is due
+  HANDOFF_DEADLINE           the deadline of the handoff
+  HANDOFF_PROGRESS_FILE      a file: each line written to it reports progress ("40 parsing")
+  HANDOFF_USAGE_FILE         a file: its last line is the use so far, {"tokens": 1200,
+                             "cost_micros": 30000} or the usage of a model's answer
+  HANDOFF_BRIEF_FILE         a file with the handoff as instructions for a model (handoff
+                             show --brief); --input brief puts them on standard input, too
+  HANDOFF_ACK_FILE           a file where CMD can explain its exit code, as a line or as
+                             JSON (handoff schema ack):
+
+  rejected: why           conditional: what is needed
+  escalated why           passed up to whom the agent escalates to
+  answered text           an authority's answer to an escalation
+  returned why            back to the source, with what was printed as the partial result
+
+CMD sees no other variable of the worker than PATH, HOME, the user's, the locale's, those of
+temporary files, and those that --env names: keys of models (--env ANTHROPIC_API_KEY), and the
+worker's own credentials (--env NATS_CREDS), which "handoff submit" inside CMD needs if the engine
+asks for any. NATS_URL has no password. --env all passes everything.
+
+A result with a command hands off, in the manner of LangGraph's: {"command": {"goto":
+"tester", "update": {…}}}. A list of names is a broadcast, a list of {"agent",
+"update"} a group of different packages, END the end of the chain. It is recorded
+with the result, so that a crash neither loses nor doubles it. "handoff submit" inside
+CMD submits a handoff of its own at once; source and parent are filled in.
+
+A result may wait: {"command": {"await": [{"agent": "coder", "task": "its index"}, …],
+"for": "all"}} delegates, lets go of the slot, and has CMD run again when all of them
+(any, a majority) have ended, with returns on its input. "handoff submit --await block"
+inside CMD adds to what the result waits for; it needs no output. What is printed beside
+the command goes to the log then.
+
+A handoff that is cancelled, is to go back to its source, or whose lease is lost has
+CMD's whole process group terminated. Then --cleanup is run, with the same input and
+environment and HANDOFF_CLEANUP_REASON: cancelled, returned or lease_lost.
+
+An agent that does not exist yet is registered, with --capability and
+--description. An existing profile stays as it is, unless --update adds them.
+
+A worker sends a heartbeat every --beat, each answered within --beat-timeout; after
+--misses missed ones its --lease is over, and its handoffs go to other workers. Values
+you leave out are derived from the ones you set.
+
+` + gatewayHelp + `
+CMD has HANDOFF_GATEWAY from it, so that "handoff submit", status, wait and result inside go
+through the gateway as well; with --env NATS_CREDS (or NATS_NKEY) if it asks for credentials.
+If no gateway serves at the start, work ends with exit code 6.
+
+` + waitHelp + `
+
+` + metricsHelp + `
+
+Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
+released without charge. What has not ended 5 s later is killed with its process group.
+The command ends 25 s after --drain at the latest, with 130. A second Ctrl-C ends CMD and
+releases what it has at once, with 130 too; a third waits for nothing. A closed terminal
+(SIGHUP) drains as Ctrl-C does.`
+
+// meetProfile adds the wanted settings to the existing profile, if asked to, and else names those
+// that it lacks: a capability that no handoff is routed by is a surprise better met here.
+func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol.Profile, update bool) error {
+	profile, err := b.Profile(ctx, wanted.ID)
+	if errors.Is(err, broker.ErrNotFound) {
+		return nil // the worker registers it
+	}
+	if err != nil {
+		return err
+	}
+	return a.meet(profile, wanted, update, func(p protocol.Profile) error { return b.PutProfile(ctx, p) })
+}
+
+// meet is meetProfile with the profile that is there.
+func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(protocol.Profile) error) error {
+	var lacking []string
+	for _, c := range wanted.Capabilities {
+		i := slices.IndexFunc(profile.Capabilities, func(has protocol.Capability) bool { return has.ID == c.ID })
+		switch {
+		case i < 0:
+			lacking = append(lacking, c.ID)
+			profile.Capabilities = append(profile.Capabilities, c)
+		case profile.Capabilities[i] != c:
+			lacking = append(lacking, c.ID)
+			profile.Capabilities[i] = c
+		}
+	}
+	if wanted.Description != "" && wanted.Description != profile.Description {
+		lacking = append(lacking, "the description")
+		profile.Description = wanted.Description
+	}
+	if is := cmp.Or(profile.Handoffs, protocol.HandoffsOn); wanted.Handoffs != "" && wanted.Handoffs != is {
+		if !update { // it would hand off against the profile's setting
+			return protocol.Errorf(protocol.CodeConflict, "handoffs", "%s is registered with handoffs %s, not %s; --update changes that, for all of its workers", wanted.ID, is, wanted.Handoffs)
+		}
+		lacking = append(lacking, "handoffs "+string(wanted.Handoffs))
+		profile.Handoffs = wanted.Handoffs
+	}
+	if wanted.Bids && !profile.Bids {
+		lacking = append(lacking, "bids")
+		profile.Bids = true
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	if !update {
+		a.notef("handoff: %s is registered already, without %s; --update adds it\n", wanted.ID, strings.Join(lacking, ", "))
+		return nil
+	}
+	profile.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
+	if err := profile.Validate(); err != nil {
+		return err
+	}
+	return put(profile)
+}
+
+// runWorker runs a program for each handoff until ctx ends. b is nil through a gateway.
+func (a *app) runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker.Config, program worker.ExecConfig, open func(worker.Handler) (*worker.Worker, error)) error {
+	handler, err := worker.NewExec(program)
+	if err != nil {
+		return err
+	}
+	w, err := open(handler)
+	if err != nil {
+		return err
+	}
+	a.hurry.Store(w.Hurry)
+	shown.worker(cfg.Agent, b, w)
+	shown.started()
+	return w.Run(ctx)
 }

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,10 +19,10 @@ func newWorkflow(a *app) *cobra.Command {
 		Use:   "workflow",
 		Short: "Bound a workflow, and see what its handoffs share",
 		Long: `The handoffs of a workflow share a workspace: a limit of how many there may be, locks
-on paths (handoff lock) and variables (handoff vars). It is there once it was opened.`,
+on paths (workflow lock) and variables (workflow vars). It exists once it was opened.`,
 		RunE: refuseUnknown,
 	}
-	cmd.AddCommand(newWorkflowOpen(a), newWorkflowShow(a), newWorkflowList(a), newWorkflowClose(a))
+	cmd.AddCommand(newWorkflowOpen(a), newWorkflowShow(a), newWorkflowList(a), newWorkflowClose(a), newVars(a), newLock(a), newUnlock(a))
 	return cmd
 }
 
@@ -99,16 +102,13 @@ func newWorkflowList(a *app) *cobra.Command {
 
 // workflows prints a line for each workspace.
 func (a *app) workflows(all []protocol.Workspace) error {
-	rows := [][]string{{"WORKFLOW", "HANDOFFS", "OF", "OPEN", "LOCKS", "WAITING", "VARIABLES"}}
-	for _, w := range all {
+	return a.table(rowsOf("WORKFLOW|HANDOFFS|OF|OPEN|LOCKS|WAITING|VARIABLES", all, func(w protocol.Workspace) []any {
 		name := w.Name
 		if !w.ClosedAt.IsZero() {
 			name += " (closed)"
 		}
-		rows = append(rows, []string{name, strconv.Itoa(w.Drawn), limitWord(w.Limits.MaxHandoffs), strconv.Itoa(len(w.Draws)),
-			strconv.Itoa(len(w.Locks)), strconv.Itoa(len(w.Waiting)), strconv.Itoa(len(w.Variables))})
-	}
-	return a.table(rows)
+		return []any{name, w.Drawn, limitWord(w.Limits.MaxHandoffs), len(w.Draws), len(w.Locks), len(w.Waiting), len(w.Variables)}
+	}))
 }
 
 func limitWord(most *int) string {
@@ -144,4 +144,209 @@ func (a *app) workflow(w protocol.Workspace) error {
 		}
 	}
 	return a.variables(w)
+}
+
+func newVars(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "vars",
+		Short: "Read and write the variables of a workflow",
+		Long: `Variables are what the handoffs of a workflow share in words and numbers. Each has a
+version, which rises by one with each change.`,
+		RunE: refuseUnknown,
+	}
+	cmd.AddCommand(newVarsGet(a), newVarsList(a), newVarsSet(a), newVarsResolve(a))
+	return cmd
+}
+
+func newVarsGet(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "get WORKFLOW NAME",
+		Short:   "Print the value of a variable",
+		Example: `  handoff workflow vars get release-7 plan`,
+		Args:    takes("a WORKFLOW", "a NAME"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			w, err := s.Workspace(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			v, there := w.Variables[args[1]]
+			if !there {
+				return protocol.Errorf(protocol.CodeNotFound, "variables", "%s has no variable %s; see handoff workflow vars list %s", w.Name, protocol.CutText(args[1], 64), w.Name)
+			}
+			return a.line(v, "%s\n", string(v.Value))
+		}),
+	}
+}
+
+func newVarsList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list WORKFLOW",
+		Short:   "List the variables of a workflow",
+		Example: `  handoff workflow vars list release-7`,
+		Args:    takes("a WORKFLOW"),
+		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+			w, err := s.Workspace(ctx, args[0])
+			if w.Variables == nil {
+				w.Variables = map[string]protocol.Variable{}
+			}
+			return printed(a, w.Variables, err, func(map[string]protocol.Variable) error { return a.variables(w) })
+		}),
+	}
+}
+
+func newVarsResolve(a *app) *cobra.Command {
+	var version int
+	cmd := &cobra.Command{
+		Use:   "resolve WORKFLOW NAME=VALUE...",
+		Short: "Settle variables from outside of the work",
+		Long: `Resolve sets variables as the one in charge of the workflow, for example where agents
+returned different values for one name. A value is JSON or a text. All of them are set,
+or none. With --if-version none is where one of them has another version.`,
+		Example: `  handoff workflow vars resolve release-7 plan='"b"' --if-version 3`,
+		Args:    takesMore("a WORKFLOW", "NAME=VALUE"),
+	}
+	cmd.Flags().IntVar(&version, "if-version", 0, "the version that each of them has; 0 is not set yet")
+	cmd.RunE = a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+		values, err := parseVariables("resolve", args[1:])
+		if err != nil {
+			return err
+		}
+		set := api.SetVariables{Values: values}
+		if cmd.Flags().Changed("if-version") {
+			set.IfVersion = &version
+		}
+		w, err := s.ResolveVariables(ctx, args[0], set)
+		return printed(a, w, err, a.variables)
+	})
+	return cmd
+}
+
+// variables prints a line for each variable of a workspace.
+func (a *app) variables(w protocol.Workspace) error {
+	for _, name := range slices.Sorted(maps.Keys(w.Variables)) {
+		v := w.Variables[name]
+		a.printf("  %s = %s  version %d, by %s\n", name, string(v.Value), v.Version, v.By)
+	}
+	return nil
+}
+
+// takesMore checks that there are at least these arguments.
+func takesMore(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return takes(names...)(cmd, args)
+		}
+		return nil
+	}
+}
+
+func newLock(a *app) *cobra.Command {
+	var (
+		shared bool
+		wait   time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "lock LEASE PATH...",
+		Short: "Lock paths of the workflow from within the work",
+		Long: `Lock keeps other handoffs of the workflow from the same paths, all of them or none. A
+path with a slash at its end covers what is below. The locks go with the attempt, or by
+handoff workflow unlock; what the package declares (submit --lock) stays to the end. It prints a
+number that rises with each grant: a tool that remembers the last one refuses an older.
+
+A handoff is not kept out by one above it. Exit code 9: another handoff has a lock
+(lock_busy), or waits for one of this (deadlock); nothing was locked.`,
+		Example: `  export HANDOFF_LOCK_FENCE=$(handoff workflow lock "$LEASE" src/a.go docs/ --wait 30s)`,
+		Args:    takesMore("a LEASE", "a PATH"),
+	}
+	cmd.Flags().BoolVar(&shared, "shared", false, "share the paths with others that read them")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait for the locks for so long")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		request := api.Lock{Lease: args[0], Paths: lockPaths(args[1:], shared), Wait: wait}
+		if err := request.Validate(); err != nil {
+			return err
+		}
+		return a.onSharer(cmd.Context(), args[0], wait, func(ctx context.Context, s api.Sharer) error {
+			seq, err := s.Lock(ctx, request)
+			if err != nil {
+				return leaseRefusal(args[0], err)
+			}
+			return a.line(map[string]any{"seq": seq, "paths": args[1:]}, "%d\n", seq)
+		})
+	}
+	return cmd
+}
+
+func newUnlock(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "unlock LEASE [PATH...]",
+		Short:   "Give locks back",
+		Long:    `Unlock gives back what handoff workflow lock has locked; without a PATH all of it.`,
+		Example: `  handoff workflow unlock "$LEASE" src/a.go`,
+		Args:    takesMore("a LEASE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onSharer(cmd.Context(), args[0], 0, func(ctx context.Context, s api.Sharer) error {
+				state, err := s.Unlock(ctx, args[0], lockPaths(args[1:], false))
+				if err != nil {
+					return leaseRefusal(args[0], err)
+				}
+				return a.line(map[string]any{"ticket": state.Ticket, "paths": args[1:]}, "unlocked %s\n", strings.Join(args[1:], " "))
+			})
+		},
+	}
+}
+
+func lockPaths(paths []string, shared bool) (locks []protocol.LockPath) {
+	mode := protocol.LockExclusive
+	if shared {
+		mode = protocol.LockShared
+	}
+	for _, path := range paths {
+		locks = append(locks, protocol.LockPath{Path: path, Mode: mode})
+	}
+	return locks
+}
+
+// onSharer does something with a LEASE in its workspace. It has so much longer than a command as it
+// may wait for a lock.
+func (a *app) onSharer(ctx context.Context, lease string, wait time.Duration, do func(context.Context, api.Sharer) error) error {
+	return a.onHolder(ctx, lease, func(ctx context.Context, s api.AgentOperations) error {
+		if wait > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), wait+a.timeout())
+			defer cancel()
+		}
+		return do(ctx, s)
+	})
+}
+
+func newVarsSet(a *app) *cobra.Command {
+	var version int
+	cmd := &cobra.Command{
+		Use:   "set LEASE NAME=VALUE...",
+		Short: "Set variables from within the work",
+		Long: `Set changes variables of the workflow, all of them or none. A value is JSON or a text.
+With --if-version none is changed where one has another version: the refusal names what
+stands (conflict). A profile may name the variables that its agent sets (scopes).`,
+		Example: `  handoff workflow vars set "$LEASE" plan=b --if-version 3`,
+		Args:    takesMore("a LEASE", "NAME=VALUE"),
+	}
+	cmd.Flags().IntVar(&version, "if-version", 0, "the version that each of them has; 0 is not set yet")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		values, err := parseVariables("set", args[1:])
+		if err != nil {
+			return err
+		}
+		set := api.SetVariables{Values: values}
+		if cmd.Flags().Changed("if-version") {
+			set.IfVersion = &version
+		}
+		return a.onSharer(cmd.Context(), args[0], 0, func(ctx context.Context, s api.Sharer) error {
+			w, err := s.SetVariables(ctx, args[0], set)
+			if err != nil {
+				return leaseRefusal(args[0], err)
+			}
+			return printed(a, w.Variables, nil, func(map[string]protocol.Variable) error { return a.variables(w) })
+		})
+	}
+	return cmd
 }

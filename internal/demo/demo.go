@@ -157,7 +157,7 @@ func (r *run) play(ctx context.Context, group *errgroup.Group) error {
 	return r.follow(ctx, group)
 }
 
-// opening writes what the demo changes from the defaults.
+// opening writes the settings that the demo changes.
 func (r *run) opening() {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	policy := protocol.DefaultPolicy()
@@ -195,7 +195,7 @@ func (r *run) finish(changes []protocol.Change, sums Sums) error {
 	return os.WriteFile(r.report, d.Bytes(), 0o644)
 }
 
-// cleanUp removes all but the report, and says where the rest is if it is kept.
+// cleanUp removes all but the report, and prints the place of the rest if it is kept.
 func (r *run) cleanUp(ctx context.Context, failed error) error {
 	switch {
 	case ctx.Err() != nil: // Ctrl-C removes all
@@ -252,6 +252,10 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 	s := c.Record.State
 	for _, e := range c.Record.Events {
 		switch e := e.(type) {
+		case *protocol.Submitted:
+			if s.Target.Agent == maintainer {
+				r.cfg.Screen.note("         The %s has no worker: a person gets its handoff after %d s of silence.", maintainer, showAckTimeoutMS/1000)
+			}
 		case *protocol.Progressed:
 			if s.TaskID == steps[0].id && r.killed.Load() == 0 {
 				return r.killWorker(ctx, s)

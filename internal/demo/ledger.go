@@ -133,16 +133,18 @@ func sum(changes []protocol.Change, given []string) Sums {
 		ticket := c.Record.State.Ticket
 		last[ticket] = c.Record.State
 		for _, e := range c.Record.Events {
-			switch e := e.(type) {
-			case *protocol.Completed, *protocol.Closed:
+			o := protocol.OutlineOf(e)
+			if o.Closes {
 				closings[ticket]++
-			case *protocol.Accepted:
-				if e.Attempt > 1 {
+			}
+			switch e.EventType() {
+			case protocol.EventAccepted:
+				if o.Attempt > 1 {
 					retried[ticket] = true
 				}
-			case *protocol.Rerouted:
+			case protocol.EventRerouted:
 				rerouted[ticket] = true
-			case *protocol.Escalated:
+			case protocol.EventEscalated:
 				escalated[ticket] = true
 			}
 		}

@@ -2,19 +2,25 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Access is how a doctor reaches an engine.
+// Access has the functions by which a doctor reads an engine.
 type Access struct {
 	// Where names the engine for people.
 	Where string
@@ -22,7 +28,7 @@ type Access struct {
 	Diagnose func(ctx context.Context, without ...string) (jetstream.Diagnosis, error)
 	// Open returns the broker of the engine. The caller calls done.
 	Open func(ctx context.Context) (b *broker.Broker, done func(), err error)
-	// Strays finds the messages that no part of Handoff wrote. It needs an Open before.
+	// Strays finds the messages that no part of Handoff wrote. It requires an earlier call of Open.
 	Strays func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error)
 }
 
@@ -33,7 +39,7 @@ func ExamineServer(ctx context.Context, to Access, without ...string) Examinatio
 	return x
 }
 
-// Examine reads the facts for all checks. A read that fails is a finding of its check.
+// Examine reads the facts for all checks. If a read fails, the check reports it.
 func Examine(ctx context.Context, to Access, skip []string) Examination {
 	x := ExamineServer(ctx, to)
 	if x.reachErr != nil || x.engine.Unanswered["account"] != nil {
@@ -54,7 +60,14 @@ func Examine(ctx context.Context, to Access, skip []string) Examination {
 		x.strays, x.straysErr = to.Strays(ctx, directory)
 	}
 	x.now = time.Now()
-	x.heads, x.headsErr = examineHeads(ctx, b, directory)
+	// The index is read before the ledger, which must therefore have every entry of the index.
+	if !slices.Contains(skip, "index") {
+		x.indexed, _ = ask.Client{Asker: b}.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}}) // judged below
+	}
+	x.ledger, x.headsErr = b.LedgerInfo(ctx)
+	if x.headsErr == nil {
+		x.heads, x.headsErr = examineHeads(ctx, b, directory)
+	}
 	if x.headsErr == nil {
 		x.headsErr = examineOrphans(ctx, b, &x.heads)
 	}
@@ -177,4 +190,196 @@ func isOrphaned(ctx context.Context, b *broker.Broker, o orphan) (bool, error) {
 		return true, nil
 	}
 	return false, err
+}
+
+const (
+	// processTimeout is how long a process may take to report its health: longer than the
+	// timeout of its own checks.
+	processTimeout = 5 * time.Second
+	// processReportBytesMax bounds the report.
+	processReportBytesMax = 64 << 10
+)
+
+// Process reports whether the process at a URL is live and ready.
+func Process(ctx context.Context, where string) Finding {
+	ctx, cancel := context.WithTimeout(ctx, processTimeout)
+	defer cancel()
+	var well []string
+	for _, page := range []struct{ path, do, op string }{
+		{"/healthz", "start it again", ""},
+		{"/readyz", "wait, or examine the problems that it reports", explain.OpDoctor},
+	} {
+		checks, err := readHealth(ctx, where+page.path)
+		var ill *unhealthyError
+		switch {
+		case errors.As(err, &ill):
+			f := Fail(page.do, "at %s: %v", where, err)
+			if page.op != "" {
+				f = f.withAction(page.op)
+			}
+			return f
+		case err != nil:
+			return Fail("see whether it runs, and its log", "no health report from %s: %v", where, err)
+		}
+		well = append(well, checks...)
+	}
+	return OK("at %s is ready%s", where, explain.After(": ", strings.Join(well, ", ")))
+}
+
+// unhealthyError has the problems that a process reports.
+type unhealthyError struct{ problems []string }
+
+func (e *unhealthyError) Error() string { return strings.Join(e.problems, "; ") }
+
+// readHealth reads /healthz or /readyz, and returns the names of the checks that pass.
+func readHealth(ctx context.Context, url string) (well []string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	// A proxy of the environment would connect to another machine.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var report struct {
+		OK     bool `json:"ok"`
+		Checks []struct {
+			Name    string `json:"name"`
+			OK      bool   `json:"ok"`
+			Problem string `json:"problem"`
+		} `json:"checks"`
+	}
+	if err := json.NewDecoder(io.LimitReader(answer.Body, processReportBytesMax)).Decode(&report); err != nil {
+		return nil, fmt.Errorf("%s answers %s without a health report", url, answer.Status)
+	}
+	ill := &unhealthyError{}
+	for _, c := range report.Checks {
+		if c.OK {
+			well = append(well, c.Name)
+		} else {
+			ill.problems = append(ill.problems, c.Name+": "+c.Problem)
+		}
+	}
+	if !report.OK {
+		return nil, ill
+	}
+	return well, nil
+}
+
+// addGate adds a handoff that waits before its next offer.
+func (f *headFacts) addGate(s protocol.State, directory *lifecycle.Directory, now time.Time) {
+	if s.Gate == nil {
+		return
+	}
+	f.gated++
+	asked := lifecycle.AskedAtGate(s)
+	switch until := s.Gate.Until; {
+	case !until.IsZero() && now.Sub(until) > lifecycle.LateAfter:
+		f.lapsed.add(s.Ticket, fmt.Sprintf("%s since %s", s.Gate.First(), explain.Instant(until)))
+	case asked != "" && asked != protocol.Human && directory != nil && !directory.Attended(asked):
+		f.unanswered.add(s.Ticket, asked)
+	}
+}
+
+// strayLock is a lock of a handoff that is no longer open.
+type strayLock struct{ workspace, path, ticket string }
+
+// examineLocks finds the locks of handoffs that closed more than lifecycle.LateAfter ago, or that
+// the ledger has dropped.
+func examineLocks(ctx context.Context, b *broker.Broker, now time.Time) (stray []strayLock, err error) {
+	all, err := b.Workspaces(ctx)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) { // an engine without them
+		return nil, nil
+	}
+	over := map[string]bool{}
+	for _, w := range all {
+		for _, l := range w.Locks {
+			gone, known := over[l.Ticket]
+			if !known {
+				if gone, err = isOver(ctx, b, l.Ticket, now); err != nil {
+					return stray, err
+				}
+				over[l.Ticket] = gone
+			}
+			if gone {
+				stray = append(stray, strayLock{w.Name, l.Path, l.Ticket})
+			}
+		}
+	}
+	return stray, err
+}
+
+// isOver reports whether a handoff closed so long ago that its locks should be free.
+func isOver(ctx context.Context, b *broker.Broker, ticket string, now time.Time) (bool, error) {
+	head, err := b.Head(ctx, ticket, 0)
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		return true, nil
+	case broker.Unreadable(err):
+		return false, nil
+	}
+	return err == nil && head.State.Closed && now.Sub(head.State.ClosedAt) > lifecycle.LateAfter, err
+}
+
+// judgeGates finds gates that nothing will open, and locks that nothing will release.
+func judgeGates(x Examination) Finding {
+	if f, failed := x.headsFailed(); failed {
+		return f
+	}
+	if x.locksErr != nil {
+		return Fail("check the engine, and try again", "the locks of workflows could not be read: %v", x.locksErr)
+	}
+	h := x.heads
+	var found []Finding
+	if t := h.lapsed; t.n > 0 {
+		found = append(found, Fail("check every handoff now; a supervisor must be running",
+			"%s at a gate whose time is over, such as %s (%s)", explain.Is(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+			aboutNames(t.first).withAction(explain.OpRepair))
+	}
+	if t := h.unanswered; t.n > 0 {
+		found = append(found, Warn(fmt.Sprintf("decide it for %s, or start a worker for it", t.words),
+			"%s for an approver without a worker, such as %s for %s", waits(t.n), t.first[0], t.words).
+			aboutNames(t.first).withAction(explain.OpApprove, "ticket", t.first[0]).withAction(explain.OpWork, "agent", t.words))
+	}
+	if n := len(x.locks); n > 0 {
+		l := x.locks[0]
+		f := Warn("start a supervisor, whose first sweep releases them",
+			"%s held by closed handoffs, such as %s of %s by %s", explain.Is(explain.Count(n, "lock"), n), l.path, l.workspace, l.ticket)
+		var tickets []string
+		for _, l := range x.locks {
+			tickets = append(tickets, l.ticket)
+		}
+		found = append(found, f.aboutNames(tickets).withAction(explain.OpSupervise))
+	}
+	switch {
+	case len(found) > 0:
+		return joined(found)
+	case h.gated == 0:
+		return OK("no handoff waits at a gate, and no lock is left over")
+	}
+	return OK("%s at one, and can go on", waits(h.gated))
+}
+
+func waits(n int) string {
+	if n == 1 {
+		return "1 handoff waits"
+	}
+	return fmt.Sprintf("%d handoffs wait", n)
+}
+
+// joined combines findings, the worst first.
+func joined(all []Finding) Finding {
+	one := all[0]
+	var words, do []string
+	one.Actions, one.About = nil, nil
+	for _, f := range all {
+		words, do = append(words, f.Message), append(do, f.Do)
+		one.Actions, one.About = append(one.Actions, f.Actions...), append(one.About, f.About...)
+	}
+	one.Message, one.Do = strings.Join(words, "; "), strings.Join(do, "; ")
+	return one.aboutNames(one.About)
 }

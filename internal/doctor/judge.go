@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/semver"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
@@ -20,8 +21,8 @@ type Status string
 // The statuses, the best first.
 const (
 	StatusOK   Status = "ok"
-	StatusWarn Status = "warn" // it works, and something should be done
-	StatusFail Status = "fail" // something does not work, or soon will not
+	StatusWarn Status = "warn" // it works, but needs attention
+	StatusFail Status = "fail" // it does not work, or soon will not
 )
 
 // Finding is the finding of one check.
@@ -29,7 +30,7 @@ type Finding struct {
 	Check   string   `json:"check"`
 	Status  Status   `json:"status"`
 	Message string   `json:"message"`
-	Do      string   `json:"do,omitempty"`    // in words; the actions say how
+	Do      string   `json:"do,omitempty"`    // in words; Actions has the operations
 	About   []string `json:"about,omitempty"` // tickets, agents, streams: the first aboutMax
 
 	Actions []explain.Action `json:"-"` // of Do, in their order
@@ -43,7 +44,7 @@ func OK(format string, args ...any) Finding {
 	return Finding{Status: StatusOK, Message: fmt.Sprintf(format, args...)}
 }
 
-// Warn is the finding of a problem that something should be done about.
+// Warn is the finding of a problem that needs attention.
 func Warn(do, format string, args ...any) Finding {
 	return Finding{Status: StatusWarn, Message: fmt.Sprintf(format, args...), Do: do}
 }
@@ -78,13 +79,15 @@ type Examination struct {
 	straysErr error
 	heads     headFacts
 	headsErr  error
+	ledger    broker.LedgerInfo  // before the heads were read
+	indexed   ask.PositionAnswer // likewise; zero without an index
 	locks     []strayLock
 	locksErr  error
 	index     ask.PositionAnswer
 	indexErr  error
 }
 
-// needs is what a check requires of an examination.
+// needs are the parts of an examination that a check requires.
 type needs int
 
 const (
@@ -125,11 +128,12 @@ var checks = []check{
 	{"late", needsStreams, "", judgeLate},
 	{"age", needsStreams, "", judgeAge},
 	{"lineages", needsStreams, "", judgeLineages},
+	{CheckPeople, needsStreams, "", judgePeople},
 	{"ledger", needsStreams, "", judgeLedger},
 	{"index", needsStreams, "", judgeIndex},
 }
 
-// Judge makes all checks whose needs are met, without those to skip.
+// Judge makes all checks whose needs are met, except for those to skip.
 func Judge(x Examination, skip []string) []Finding {
 	var all []Finding
 	for _, c := range checks {
@@ -138,7 +142,7 @@ func Judge(x Examination, skip []string) []Finding {
 		}
 		f := Finding{}
 		if err := x.engine.Unanswered[c.asks]; c.asks != "" && err != nil {
-			f = Fail("see that these credentials may ask the engine about its streams", "could not be told: %v", err)
+			f = Fail("see that these credentials may ask the engine about its streams", "could not be read: %v", err)
 		} else {
 			f = c.judge(x)
 		}
@@ -148,7 +152,7 @@ func Judge(x Examination, skip []string) []Finding {
 	return all
 }
 
-// reached is what the examination has reached.
+// reached returns the facts that the examination could read.
 func (x Examination) reached() needs {
 	switch {
 	case x.reachErr != nil:
@@ -178,7 +182,7 @@ func judgeEngine(x Examination) Finding {
 	s := x.engine.Server
 	switch {
 	case x.reachErr != nil:
-		return Fail("start one, or say where it is", "%v", x.reachErr).withAction(explain.OpDev).withAction(explain.OpConnect)
+		return Fail("start one, or set its address", "%v", x.reachErr).withAction(explain.OpDev).withAction(explain.OpConnect)
 	case s.RTT > rttSlow:
 		return Warn("move closer to it, or look at the network between", "answers at %s, and takes %s for it", x.where, explain.Duration(s.RTT))
 	case s.Cluster != "":
@@ -191,7 +195,7 @@ func judgeVersion(x Examination) Finding {
 	version := x.engine.Server.Version
 	switch canonical := "v" + strings.TrimPrefix(version, "v"); {
 	case !semver.IsValid(canonical):
-		return Warn("use a release of nats-server", "NATS %s: it cannot be told whether that is %s or newer", version, jetstream.VersionMin)
+		return Warn("use a release of nats-server", "NATS %s: cannot determine whether that is %s or newer", version, jetstream.VersionMin)
 	case semver.Compare(canonical, "v"+jetstream.VersionMin) < 0:
 		return Fail("update nats-server", "NATS %s: Handoff needs %s or newer, for wake-ups", version, jetstream.VersionMin)
 	}
@@ -200,10 +204,10 @@ func judgeVersion(x Examination) Finding {
 
 func judgeStore(x Examination) Finding {
 	if disk := x.engine.Server.Disk; disk != "" {
-		return Fail("make room; a server that Handoff runs goes on by itself then", "the engine cannot write: %s", disk)
+		return Fail("make room; a server that Handoff runs then continues by itself", "the engine cannot write: %s", disk)
 	}
 	if err := x.engine.Unanswered["account"]; err != nil {
-		return Fail("start the server with JetStream on, or use credentials that may use it", "the server keeps nothing for us: %v", err).withAction(explain.OpDev)
+		return Fail("start the server with JetStream on, or use credentials that may use it", "JetStream is not available: %v", err).withAction(explain.OpDev)
 	}
 	a := x.engine.Account
 	if full, f := fullness("the account", a.Storage, a.StorageMax); full {
@@ -216,9 +220,9 @@ func judgeStore(x Examination) Finding {
 	return OK("%s on the disk, %s", protocol.Size(a.Storage), limit)
 }
 
-// fullness judges usage against a limit. It is false far from the limit, or without one.
+// fullness judges usage against a limit. It returns false far below the limit, or without a limit.
 func fullness(what string, used, most int64) (bool, Finding) {
-	const do = "raise the limit, or add a disk: what is full takes no more handoffs"
+	const do = "raise the limit, or add a disk: at the limit no handoff can be submitted"
 	share := float64(used) / float64(most)
 	switch {
 	case most < 1 || share < spaceWarn:
@@ -231,31 +235,31 @@ func fullness(what string, used, most int64) (bool, Finding) {
 
 func judgeStreams(x Examination) Finding {
 	var missing, weak []string
-	derived := true // a supervisor can make all missing streams again
+	derived := true // supervisors recreate these streams
 	for _, s := range x.engine.Streams {
 		switch {
 		case s.Missing:
 			missing = append(missing, s.Name)
 			derived = derived && (s.Name == jetstream.WorkStream || s.Name == jetstream.TimerStream)
 		case s.Sealed:
-			weak = append(weak, s.Name+" is sealed and takes no more")
+			weak = append(weak, s.Name+" is sealed and accepts no messages")
 		case s.Memory:
-			weak = append(weak, s.Name+" is kept in memory, and gone when the server stops")
+			weak = append(weak, s.Name+" is kept in memory, and lost when the server stops")
 		case len(s.Weaker) > 0:
 			weak = append(weak, s.Name+": "+strings.Join(s.Weaker, ", "))
 		}
 	}
 	switch {
 	case len(missing) > 0 && derived:
-		return Fail("start a supervisor, which makes it again, then have every handoff looked at",
+		return Fail("start a supervisor, which recreates it, then check every handoff",
 			"%s is missing", strings.Join(missing, " and ")).aboutNames(missing).withAction(explain.OpSupervise).withAction(explain.OpRepair)
 	case len(missing) > 0:
-		return Fail("make the streams", "%s missing", explain.Is(explain.Some(missing), len(missing))).aboutNames(missing).withAction(explain.OpTopology)
+		return Fail("create the streams", "%s missing", explain.Is(explain.Some(missing), len(missing))).aboutNames(missing).withAction(explain.OpTopology)
 	case len(weak) > 0:
-		return Fail("make the streams again, which mends what may be mended; the rest: nats stream edit NAME",
+		return Fail("create the streams again, which repairs some settings; for the others: nats stream edit NAME",
 			"%s", strings.Join(weak, "; ")).withAction(explain.OpTopology)
 	}
-	return OK("all %d are there, and as they should be", len(x.engine.Streams))
+	return OK("all %d exist, with the right settings", len(x.engine.Streams))
 }
 
 func judgeSpace(x Examination) Finding {
@@ -268,7 +272,7 @@ func judgeSpace(x Examination) Finding {
 				worst = f
 			}
 			if limit.most > 0 && s.Drops && s.Name == jetstream.LedgerStream && worst.Status == StatusOK {
-				worst = Warn(fmt.Sprintf("nats stream edit %s --max-bytes=-1 --max-msgs=-1", s.Name), "the ledger has a limit, and drops its oldest entries when it is full, those of open handoffs among them")
+				worst = Warn(fmt.Sprintf("nats stream edit %s --max-bytes=-1 --max-msgs=-1", s.Name), "the ledger has a limit, and drops its oldest entries when it is full, including those of open handoffs")
 			}
 		}
 	}
@@ -328,7 +332,7 @@ func judgeClock(x Examination) Finding {
 	}
 	switch {
 	case s.Within == 0:
-		return Warn(doClock, "the engine does not tell its time")
+		return Warn(doClock, "the engine does not report its time")
 	case off > clockFail:
 		return Fail(doClock, "the engine's clock is %s %s ours: deadlines and leases cannot be trusted", explain.Duration(s.Ahead.Abs()), side)
 	case off > clockWarn:
@@ -337,13 +341,13 @@ func judgeClock(x Examination) Finding {
 	return OK("within %s of the engine's", explain.Duration(max(s.Ahead.Abs()+s.Within, time.Millisecond)))
 }
 
-// Supervisors judges whether a supervisor is at work. It is OK for an engine that does not tell.
+// Supervisors judges whether a supervisor is at work. It returns OK if the engine cannot report it.
 func Supervisors(x Examination) Finding {
 	switch {
 	case x.reachErr != nil:
 		return judgeEngine(x)
 	case x.engine.Unanswered["consumers"] != nil:
-		return OK("the engine does not say")
+		return OK("the engine does not report it")
 	}
 	return judgeSupervisors(x)
 }
@@ -363,13 +367,13 @@ func judgeSupervisors(x Examination) Finding {
 		case c.Paused:
 			return Fail("nats consumer resume "+c.Stream+" "+c.Name, "the consumer that supervisors share on %s is paused", c.Stream)
 		case c.Waiting == 0 && !c.Moved:
-			return none("none is there")
+			return none("none is running")
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
-			return Fail("see the log of the supervisors, and start more", "they have %d announcements and wake-ups in hand and can take no more", c.AckPending)
+			return Fail("see the log of the supervisors, and start more", "they hold %d announcements and wake-ups and accept no more", c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
-			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again and reconciles every handoff", "stuck: %d messages of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+			return Fail("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again and reconciles every handoff", "stuck: %d messages of %s wait, supervisors ask, and none is delivered", c.Pending, c.Stream)
 		case len(c.Odd) > 0:
-			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again", "what they share on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+			return Warn("nats consumer rm "+c.Stream+" "+c.Name+": a supervisor creates it again", "their consumer on %s has unexpected settings: %s", c.Stream, strings.Join(c.Odd, ", "))
 		}
 		pulls, waiting = max(pulls, c.Waiting), waiting+c.Pending
 	}
@@ -390,41 +394,41 @@ func judgeSupervisors(x Examination) Finding {
 }
 
 // judgeWatched judges the consumer that supervisors with metrics share on the ledger. No handoff
-// depends on it. One that no supervisor asks is no problem: the ledger keeps nothing for it.
+// depends on it. An unused one is no problem: the ledger keeps nothing for it.
 func judgeWatched(c jetstream.ConsumerFacts) Finding {
 	again := "nats consumer rm " + c.Stream + " " + c.Name + ": a supervisor creates it again"
 	switch {
 	case c.Paused:
-		return Warn("nats consumer resume "+c.Stream+" "+c.Name, "the metrics stand still: the consumer on %s is paused", c.Stream)
+		return Warn("nats consumer resume "+c.Stream+" "+c.Name, "the metrics have stopped: the consumer on %s is paused", c.Stream)
 	case c.Pending > 0 && !c.Moved:
-		return Warn(again, "the metrics stand still: %d entries of %s wait, supervisors ask, and none is given out", c.Pending, c.Stream)
+		return Warn(again, "the metrics have stopped: %d entries of %s wait, supervisors ask, and none is delivered", c.Pending, c.Stream)
 	case c.Pending > entriesMany:
 		return Warn("start more", "the metrics are behind: %d entries wait", c.Pending).withAction(explain.OpSupervise)
 	case len(c.Odd) > 0:
-		return Warn(again, "the consumer for the metrics on %s is not as Handoff makes it: %s", c.Stream, strings.Join(c.Odd, ", "))
+		return Warn(again, "the consumer for the metrics on %s has unexpected settings: %s", c.Stream, strings.Join(c.Odd, ", "))
 	}
 	return OK("")
 }
 
 func judgeQueues(x Examination) Finding {
-	worst := OK("every queue that is pulled from moves")
+	worst := OK("all active queues are moving")
 	seen := 0
 	for _, c := range x.engine.Consumers {
 		if c.Agent == "" {
 			continue
 		}
 		seen++
-		again := "nats consumer rm " + c.Stream + " " + c.Name + ": workers make it anew, and no offer is lost"
+		again := "nats consumer rm " + c.Stream + " " + c.Name + ": workers create it again, and no offer is lost"
 		var f Finding
 		switch {
 		case c.Paused:
 			f = Fail("nats consumer resume "+c.Stream+" "+c.Name, "the %s lane of %s is paused at the engine", c.Lane, c.Agent)
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
-			f = Fail("see what its workers do", "the %s lane of %s gives out no more: %d offers are in hands", c.Lane, c.Agent, c.AckPending)
+			f = Fail("see what its workers do", "the %s lane of %s delivers no more: %d offers are held", c.Lane, c.Agent, c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
-			f = Fail(again, "the %s lane of %s is stuck: %d offers stand, workers ask, and none is given out", c.Lane, c.Agent, c.Pending)
+			f = Fail(again, "the %s lane of %s is stuck: %d offers wait, workers ask, and none is delivered", c.Lane, c.Agent, c.Pending)
 		case len(c.Odd) > 0:
-			f = Warn(again, "the %s lane of %s is not as Handoff makes it: %s", c.Lane, c.Agent, strings.Join(c.Odd, ", "))
+			f = Warn(again, "the %s lane of %s has unexpected settings: %s", c.Lane, c.Agent, strings.Join(c.Odd, ", "))
 		default:
 			continue
 		}
@@ -434,7 +438,7 @@ func judgeQueues(x Examination) Finding {
 		worst.About = append(worst.About, c.Name)
 	}
 	if worst.Status == StatusOK && seen == 0 {
-		return OK("none is pulled from yet")
+		return OK("no worker has asked for offers yet")
 	}
 	return worst.aboutNames(worst.About)
 }

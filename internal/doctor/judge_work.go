@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/broker/integrity"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// agentFacts are an agent with its workers and its queue.
+// agentFacts describes an agent, its workers and its queue.
 type agentFacts struct {
-	breaker    lifecycle.BreakerState // empty: it has none
+	breaker    lifecycle.BreakerState // empty: no breaker
 	id         string
 	registered bool
 	why        lifecycle.Unfitness // why it takes no offers; empty if it does
@@ -42,17 +43,19 @@ type headFacts struct {
 	orphans        []orphan
 	expiring       tickets
 	gated          int           // that wait before their next offer
-	unanswered     tickets       // their approver is not there
-	lapsed         tickets       // at a gate whose time is over
+	unanswered     tickets       // their approver is absent
+	lapsed         tickets       // a gate's time is over
 	deep           tickets       // in their lineages
-	expiresIn      time.Duration // until the first of those is dropped
+	expiresIn      time.Duration // until the first of them is dropped
+	people         tickets       // that are in the inbox of a person
+	peopleSince    time.Time     // since the first of them waits
 }
 
 // orphan is a handoff whose holder is gone. A supervisor deals with it within seconds, so that
 // examineOrphans checks it again before it is a finding.
 type orphan struct{ ticket, holder, agent string }
 
-// tickets counts handoffs, and keeps the first of them and words on the very first.
+// tickets counts handoffs. It keeps the first tickets, and words on the very first.
 type tickets struct {
 	n     int
 	first []string
@@ -80,7 +83,7 @@ func (f *headFacts) addUnreadable(e *broker.UnreadableError) {
 	}
 }
 
-// addHead adds a head. directory is a recent one.
+// addHead adds a head. directory must be recent.
 func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now time.Time) {
 	f.handoffs++
 	s := h.State
@@ -107,6 +110,12 @@ func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now t
 		f.orphans = append(f.orphans, orphan{s.Ticket, s.Holder, s.Agent})
 	}
 	f.addGate(s, directory, now)
+	if lifecycle.InboxReasonFor(s, protocol.Human, directory) != lifecycle.InboxNone {
+		f.people.add(s.Ticket, "")
+		if since := lifecycle.InboxSince(s); f.peopleSince.IsZero() || since.Before(f.peopleSince) {
+			f.peopleSince = since
+		}
+	}
 	if lifecycle.Deep(s.Summary) {
 		words := explain.Depth(s)
 		if repeated := lifecycle.Repeated(s.Summary, s.Source, s.Agent); len(repeated) > 0 {
@@ -114,20 +123,33 @@ func (f *headFacts) addHead(h broker.Head, directory *lifecycle.Directory, now t
 		}
 		f.deep.add(s.Ticket, words)
 	}
-	overdue, broken := lifecycle.OverdueSince(s, directory, now)
+	overdue, err := lifecycle.OverdueSince(s, directory.At(now))
 	switch {
 	case s.StuckReason != "":
 		f.stuck.add(s.Ticket, s.StuckReason)
-	case broken != "":
-		f.stuck.add(s.Ticket, broken)
+	case err != nil:
+		f.stuck.add(s.Ticket, err.Error())
 	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
 		f.overdue.add(s.Ticket, fmt.Sprintf("%s since %s", explain.Phase(s), explain.Instant(overdue)))
 	}
 }
 
+// CheckPeople counts the handoffs that wait for a person, which is no problem.
+const CheckPeople = "people"
+
+func judgePeople(x Examination) Finding {
+	t := x.heads.people
+	if x.headsErr != nil || t.n == 0 {
+		return OK("no open handoff waits for a person")
+	}
+	f := OK("%s", explain.ForPerson(t.n, x.heads.peopleSince, time.Now()))
+	f.About = t.first
+	return f
+}
+
 func judgeWorkers(x Examination) Finding {
 	if x.agentsErr != nil {
-		return Fail("see that these credentials may read the agents", "could not be told: %v", x.agentsErr)
+		return Fail("see that these credentials may read the agents", "could not be read: %v", x.agentsErr)
 	}
 	var names, words []string
 	var oldest time.Time
@@ -180,11 +202,11 @@ func judgePaused(x Examination) Finding {
 	}
 	switch {
 	case len(names) > 0:
-		return Warn("resume it", "on purpose, offers wait at %s", explain.Some(words)).aboutNames(names).withAction(explain.OpResume, "agent", names[0])
+		return Warn("resume it", "offers wait at paused agents: %s", explain.Some(words)).aboutNames(names).withAction(explain.OpResume, "agent", names[0])
 	case paused > 0:
-		return OK("%s on purpose, with nothing in the queue", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
+		return OK("%s, with no offers", explain.Is(explain.Count(paused, "agent"), paused)+" paused")
 	}
-	return OK("no agent is")
+	return OK("no paused agents")
 }
 
 // judgeBreakers names the breakers that are not closed.
@@ -205,7 +227,7 @@ func judgeBreakers(x Examination) Finding {
 	case len(names) > 0:
 		return Warn("see what fails there", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpBreaker, "agent", names[0])
 	case have == 0:
-		return OK("no agent has one")
+		return OK("no breaker is set")
 	}
 	return OK("%s closed", explain.Is(explain.Count(have, "breaker"), have))
 }
@@ -224,13 +246,13 @@ func judgeUnknownAgents(x Examination) Finding {
 	switch {
 	case t.n > 0:
 		return Fail("register it and start a worker for it, or offer the handoff to another agent",
-			"no agent can take %s: none is called %s", explain.Count(t.n, "handoff"), t.words).aboutNames(t.first).
+			"no agent can take %s: %s is not registered", explain.Count(t.n, "handoff"), t.words).aboutNames(t.first).
 			withAction(explain.OpRegister, "agent", t.words).withAction(explain.OpReroute, "ticket", t.first[0])
 	case len(agents) > 0:
 		names := slices.Sorted(maps.Keys(agents))
-		return Warn("register it", "offers stand at %s, which is no agent", explain.Some(names)).aboutNames(names).withAction(explain.OpRegister, "agent", names[0])
+		return Warn("register it", "offers wait for %s, which is not registered", explain.Some(names)).aboutNames(names).withAction(explain.OpRegister, "agent", names[0])
 	}
-	return OK("every offer stands at an agent that exists")
+	return OK("every offer is for an agent that exists")
 }
 
 // headsFailed is the finding of every check of handoffs if the heads could not be read.
@@ -238,7 +260,7 @@ func (x Examination) headsFailed() (Finding, bool) {
 	if x.headsErr == nil {
 		return Finding{}, false
 	}
-	return Fail("see whether the engine is well, and try again", "the handoffs could not be read: %v", x.headsErr), true
+	return Fail("check the engine, and try again", "the handoffs could not be read: %v", x.headsErr), true
 }
 
 func judgeStuck(x Examination) Finding {
@@ -247,19 +269,23 @@ func judgeStuck(x Examination) Finding {
 	}
 	t, u := x.heads.stuck, x.heads.unreadable
 	const wrong = "the last entry of %s cannot be read: %s"
-	const mend = "take it back to the entry before; one of a newer program needs an update of this one and the supervisors"
+	const mend = "restore the entry before it; if a newer program wrote it, update this program and the supervisors"
 	examples := strings.Join(x.heads.examples, ", ")
 	if more := u.n - len(x.heads.examples); more > 0 {
 		examples += fmt.Sprintf(" and %d more", more)
 	}
 	switch {
 	case t.n == 0 && u.n == 0:
-		return OK("no handoff is")
+		return OK("0 stuck")
 	case t.n == 0:
 		return Fail(mend, wrong, explain.Count(u.n, "handoff"), examples).aboutNames(u.first).withAction(explain.OpMend)
 	}
-	f := Fail("see its history; mend what that says, then have every handoff looked at",
-		"%s cannot go on, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).aboutNames(t.first).
+	do := "see its history; fix the fault in it, then check every handoff"
+	if strings.HasPrefix(t.words, broker.BodyLost) {
+		do = "put the bodies back from a backup, or cancel it and submit it again"
+	}
+	f := Fail(do,
+		"%s cannot continue, such as %s: %s", explain.Count(t.n, "handoff"), t.first[0], t.words).aboutNames(t.first).
 		withAction(explain.OpHistory, "ticket", t.first[0]).withAction(explain.OpRepair)
 	if u.n > 0 {
 		f.Message += "; " + fmt.Sprintf(wrong, explain.Count(u.n, "handoff"), examples)
@@ -277,12 +303,12 @@ func judgeDeadlocks(x Examination) Finding {
 	if t.n == 0 {
 		return OK("no handoffs wait for one another")
 	}
-	return Warn("a supervisor takes the youngest out once it has stood before its agent for its acknowledge timeout; give the agent more slots, or let its program wait by its result",
-		"%s in a circle with what holds the slots of its agent, such as %s (%s)", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
+	return Warn("a supervisor takes the youngest out after its acknowledge timeout; give the agent more slots, or let its program wait by its result",
+		"%s in a circle of handoffs that wait for one another's slots, such as %s (%s)", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
 		aboutNames(t.first).withAction(explain.OpHistory, "ticket", t.first[0])
 }
 
-// judgeLineages tells of handoffs that follow from so many others that their agents may hand off in
+// judgeLineages finds handoffs that are so deep in their lineage that their agents may hand off in
 // a loop.
 func judgeLineages(x Examination) Finding {
 	if f, failed := x.headsFailed(); failed {
@@ -290,7 +316,7 @@ func judgeLineages(x Examination) Finding {
 	}
 	t := x.heads.deep
 	if t.n == 0 {
-		return OK("no open handoff is %d hand-offs deep", protocol.LineageDepthWarning)
+		return OK("every open handoff is less than %d levels deep", protocol.LineageDepthWarning)
 	}
 	return Warn("see what led to it; cancel it, or set a limit for such work (limits.max_handoffs, limits.max_depth)",
 		"%s deep in a lineage, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).
@@ -303,10 +329,10 @@ func judgeLate(x Examination) Finding {
 	}
 	t := x.heads.overdue
 	if t.n == 0 {
-		return OK("no handoff is")
+		return OK("0 late decisions")
 	}
-	return Fail("have every handoff looked at now; a supervisor must be there for it",
-		"%s not looked at in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).aboutNames(t.first).withAction(explain.OpRepair)
+	return Fail("check every handoff now; a supervisor must be running",
+		"%s not checked in time, such as %s, %s", explain.Was(explain.Count(t.n, "handoff"), t.n), t.first[0], t.words).aboutNames(t.first).withAction(explain.OpRepair)
 }
 
 func judgeAge(x Examination) Finding {
@@ -322,7 +348,7 @@ func judgeAge(x Examination) Finding {
 	h := x.heads
 	switch {
 	case h.expiring.n > 0 && h.expiresIn <= 0:
-		return Fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping what is open: %s too long, such as %s",
+		return Fail("see that a supervisor runs and that the clocks are right", "the ledger is dropping open handoffs: %s too long, such as %s",
 			explain.Was(explain.Count(h.expiring.n, "handoff"), h.expiring.n)+" open", h.expiring.first[0]).aboutNames(h.expiring.first)
 	case h.expiring.n > 0:
 		return Fail("see that a supervisor runs and that the clocks are right", "%s too long, such as %s; the ledger drops the first in %s",
@@ -342,8 +368,24 @@ func judgeLedger(x Examination) Finding {
 	if f, failed := x.headsFailed(); failed {
 		return f
 	}
-	h := x.heads
-	return OK("%s, %d open", explain.Count(h.handoffs, "handoff"), h.open)
+	h, l := x.heads, x.ledger
+	v := integrity.Judge(integrity.Facts{Created: l.Created, Began: l.Began, First: l.First, Last: l.Last, LastAt: l.LastAt,
+		Messages: l.Messages, Accepted: l.Accepted, Now: x.now, Seen: []integrity.Seen{{By: "the index", Created: l.Created, Last: x.indexed.Seq}}})
+	damage := v.Damage
+	if lost := int(l.Handoffs) - h.handoffs; lost > 0 && !l.MayHaveDropped(x.now) {
+		damage = append(damage, fmt.Sprintf("the last entry of %s cannot be read", explain.Count(lost, "handoff")))
+	}
+	if lost := int(x.indexed.Handoffs) - h.handoffs; lost > 0 && x.indexed.Seq <= l.Last && !l.MayHaveDropped(x.now) {
+		damage = append(damage, fmt.Sprintf("the index has %s, and the ledger %d", explain.Count(int(x.indexed.Handoffs), "handoff"), h.handoffs))
+	}
+	if len(damage) > 0 {
+		return Fail("restore a backup, or continue without the lost entries: docs/operations/damage.md", "damaged: %s", strings.Join(damage, "; "))
+	}
+	accepted := ""
+	if n := broker.CountRanges(broker.Within(l.Accepted, l.First, l.Last)); n > 0 {
+		accepted = fmt.Sprintf("; the loss of %s was accepted", entryWords(n))
+	}
+	return OK("%s, %d open%s", explain.Count(h.handoffs, "handoff"), h.open, accepted)
 }
 
 func judgeIndex(x Examination) Finding {
@@ -371,10 +413,10 @@ func entryWords(n uint64) string {
 // judgeStrays finds messages that no part of Handoff wrote. All parts ignore them.
 func judgeStrays(x Examination) Finding {
 	if x.straysErr != nil {
-		return Fail("see what the engine says", "cannot tell what stands in the streams: %v", x.straysErr)
+		return Fail("fix the fault that the engine reports", "the streams could not be searched for foreign messages: %v", x.straysErr)
 	}
 	if len(x.strays) == 0 {
-		return OK("nothing stands in the streams that is not Handoff's")
+		return OK("no foreign messages in the streams")
 	}
 	var where, about []string
 	for _, s := range x.strays {
@@ -382,6 +424,6 @@ func judgeStrays(x Examination) Finding {
 		about = append(about, s.Subjects...)
 	}
 	first := x.strays[0]
-	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them is registered anew", first.Stream, first.Subjects[0]),
-		"messages stand where none of Handoff's are, or can't be read: %s", strings.Join(where, "; ")).aboutNames(about).withAction(explain.OpRegister)
+	return Warn(fmt.Sprintf("find out who writes them, and remove them: nats stream purge %s --subject '%s'; an agent whose profile is among them must be registered again", first.Stream, first.Subjects[0]),
+		"foreign or unreadable messages in the streams: %s", strings.Join(where, "; ")).aboutNames(about).withAction(explain.OpRegister)
 }

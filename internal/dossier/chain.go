@@ -7,23 +7,23 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Chain is what has become of a handoff that was handed on by goto.
+// Chain has the next and the last handoff of a chain.
 type Chain struct {
-	Next  Reference `json:"next"` // the handoff that it was handed on as
-	Last  Reference `json:"last"` // the handoff that the chain has come to
+	Next  Reference `json:"next"` // the handoff that it continues as
+	Last  Reference `json:"last"` // the most recent handoff of the chain
 	Ended bool      `json:"ended"`
 
 	NextState protocol.State `json:"-"`
 	LastState protocol.State `json:"-"`
 }
 
-// ChainReader reads what a Chain needs. An api.Source is one.
+// ChainReader reads states and chains. An api.Source implements it.
 type ChainReader interface {
 	Status(ctx context.Context, ticket string) (protocol.State, error)
 	LastOfChain(ctx context.Context, ticket string) (protocol.State, error)
 }
 
-// ChainOf reads the chain of a handoff. It is nil where that was not handed on.
+// ChainOf reads the chain of a handoff. It returns nil if the chain ended with this handoff.
 func ChainOf(ctx context.Context, r ChainReader, s protocol.State) (*Chain, error) {
 	ticket, goesOn := lifecycle.NextInChain(s)
 	if !goesOn {

@@ -16,14 +16,14 @@ import (
 // Turn is a handoff of a conversation, with the conversation fields of its package.
 type Turn struct {
 	ask.Row
-	// TraceID is the id of the handoff's trace, in hex. It and the fields after it are empty
-	// for a handoff that the ledger does not have any more.
+	// TraceID is the id of the handoff's trace, in hex. It and the fields after it are empty if the
+	// ledger has dropped the handoff.
 	TraceID string `json:"trace_id"`
 	// OwnTraceID is the trace id in the package, which may be any text.
 	OwnTraceID string             `json:"context_trace_id,omitempty"`
 	UserIntent string             `json:"user_intent"`
 	Messages   []protocol.Message `json:"conversation_history"`
-	Gone       bool               `json:"gone,omitempty"` // the ledger does not have it any more
+	Gone       bool               `json:"gone,omitempty"` // the ledger has dropped it
 }
 
 // Conversation is a conversation as one document.

@@ -21,10 +21,10 @@ import (
 type StateView struct {
 	protocol.State
 	Outcome protocol.Outcome `json:"outcome"`
-	// Question is the number of what it asks now, which an answer names.
+	// Question is the number of its open question, which an answer names.
 	Question int           `json:"question,omitempty"`
-	Members  []MemberState `json:"members,omitempty"` // of a group, if they were requested
-	// HandedOn is what has become of it, if it was handed on and that was requested.
+	Members  []MemberState `json:"members,omitempty"` // of a group, if requested
+	// HandedOn is the chain that it continues as, if requested.
 	HandedOn *Chain `json:"handed_on,omitempty"`
 }
 
@@ -46,7 +46,7 @@ type MemberState struct {
 // ReadsAtOnce is how many handoffs are read in parallel.
 const ReadsAtOnce = 16
 
-// Members reads the states of a group's members. Other handoffs have none.
+// Members reads the states of a group's members. It returns none for other handoffs.
 func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, error) {
 	if s.Aggregate == nil || r == nil {
 		return nil, nil
@@ -97,7 +97,7 @@ type Reader interface {
 }
 
 // readState reads the state of a handoff that another one names. The phase is empty for a handoff
-// that is about to be submitted, or too old for the ledger.
+// that is about to be submitted, or that the ledger has dropped.
 func readState(ctx context.Context, r ChainReader, ticket string) (protocol.State, error) {
 	s, err := r.Status(ctx, ticket)
 	switch {

@@ -19,11 +19,12 @@ import (
 type InboxEntry struct {
 	Why   lifecycle.InboxReason `json:"why"`
 	Since time.Time             `json:"since"` // when the wait began
-	Words string                `json:"words"` // the question, the outcome, or else the task
+	Words string                `json:"words"` // the question, the outcome or the task
 	StateView
 }
 
-// absence is the agent whose absence alone has brought the handoff there; empty is none.
+// absence returns the agent whose absence is the only reason for the entry; it is empty if there
+// are other reasons.
 func (e InboxEntry) absence() string {
 	if e.Why != lifecycle.InboxEscalation || len(e.Absent) == 0 || e.Reason != lifecycle.ReasonAcknowledgeTimeout {
 		return ""
@@ -31,27 +32,28 @@ func (e InboxEntry) absence() string {
 	return cmp.Or(e.Absent[0].Agent, e.Target.String())
 }
 
-// Inbox is what waits for an agent or a person. What only the absence of an agent has brought there
-// stands by that agent: it goes back by itself when a worker is there.
+// Inbox has the handoffs that wait for an agent or a person. Those that wait for a person only
+// because their agent is absent are grouped by that agent: they return to it when it has a worker.
 type Inbox struct {
 	Entries  []InboxEntry
 	Absences []Absence
 }
 
-// Absence is an agent without a worker, and what waits for a person for no other reason.
+// Absence is an agent without a worker, and the handoffs that wait for a person only because of
+// that.
 type Absence struct {
 	Why      string       `json:"why"`    // WhyAbsence
 	Absent   string       `json:"absent"` // the agent
-	Since    time.Time    `json:"since"`  // no worker of it was there
+	Since    time.Time    `json:"since"`  // when its last worker left
 	Words    string       `json:"words"`
 	Handoffs []InboxEntry `json:"handoffs"`
 }
 
-// WhyAbsence tells an Absence from an InboxEntry.
+// WhyAbsence distinguishes an Absence from an InboxEntry.
 const WhyAbsence = "absence"
 
-// InboxOf returns an inbox, the most urgent entries first: by priority, open before closed, the
-// longest wait first. So are the entries of each absence, and those are ordered by agent.
+// InboxOf returns an inbox with the most urgent entries first: by priority, open before closed, the
+// longest wait first. Absences are ordered by agent, and their entries in the same way.
 func InboxOf(ctx context.Context, r Reader, waiting []broker.Waiting) (Inbox, error) {
 	entries, err := inboxEntries(ctx, r, waiting)
 	var inbox Inbox
@@ -79,17 +81,17 @@ func InboxOf(ctx context.Context, r Reader, waiting []broker.Waiting) (Inbox, er
 	return inbox, err
 }
 
-// inboxEntries are the entries of an inbox: first those for which an agent's absence is not the
-// only reason, then the others by agent; both the most urgent first.
+// inboxEntries returns the entries of an inbox: first those with a reason other than an agent's
+// absence, then the others by agent; each part has the most urgent first.
 func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]InboxEntry, error) {
 	views := make([]InboxEntry, len(waiting))
 	for i, w := range waiting {
-		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.Why, w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
+		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
 		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmpBool(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
-	// Other entries have the task's description.
+	// An entry without words gets the description of its task.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ReadsAtOnce)
 	for i := range views {
@@ -121,24 +123,14 @@ func cmpBool(x, y bool) int {
 	return 1
 }
 
-func waitingSince(why lifecycle.InboxReason, s protocol.State) time.Time {
-	switch why {
-	case lifecycle.InboxApproval, lifecycle.InboxBudget:
-		return s.Gate.Since
-	case lifecycle.InboxQuestion:
-		return s.ConditionedAt
-	case lifecycle.InboxReview:
+func waitingSince(s protocol.State) time.Time {
+	if s.Closed {
 		return s.ClosedAt
-	case lifecycle.InboxHeld:
-		if !s.AcceptedAt.IsZero() {
-			return s.AcceptedAt
-		}
-		return s.ClaimedAt
 	}
-	return s.OfferedAt
+	return lifecycle.InboxSince(s)
 }
 
-// waitingWords says why the inbox lists the handoff, if its state has the reason.
+// waitingWords returns why the inbox lists the handoff; it is empty if the state has no reason.
 func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 	switch {
 	case why == lifecycle.InboxQuestion && s.Conditions != nil:
@@ -147,7 +139,7 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 		return s.Gate.Why
 	case why == lifecycle.InboxReview:
 		return explain.Ending(s)
-	case why == lifecycle.InboxEscalation && s.Reason != lifecycle.ReasonAcknowledgeTimeout && s.Message != "": // an absence is said of all at once
+	case why == lifecycle.InboxEscalation && s.Reason != lifecycle.ReasonAcknowledgeTimeout && s.Message != "": // an absence has one text for all its handoffs
 		return s.Message
 	}
 	return ""
@@ -156,7 +148,7 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 // descriptionBytesMax bounds the description of a task in a list.
 const descriptionBytesMax = 512
 
-// approvalWords returns the question of a handoff to its approver, and what asks for it.
+// approvalWords returns the question of a handoff to its approver, and the rules that require it.
 func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, error) {
 	question := ApprovalQuestion(s, "", "")
 	body, err := r.Package(ctx, s.Ticket)
@@ -176,8 +168,8 @@ func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, err
 	return question, nil
 }
 
-// ApprovalQuestion is the question to the approver of a handoff: its package's own, else whether its
-// agent may have the task.
+// ApprovalQuestion returns the question to the approver of a handoff: the package's own, or a
+// default one with the agent and the task.
 func ApprovalQuestion(s protocol.State, own, task string) string {
 	if own != "" {
 		return own
@@ -189,7 +181,7 @@ func ApprovalQuestion(s protocol.State, own, task string) string {
 	return question
 }
 
-// taskWords returns the description of a handoff's task; empty if its package cannot be read.
+// taskWords returns the description of a handoff's task. It is empty if the package cannot be read.
 func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
 	body, err := r.Package(ctx, ticket)
 	if err != nil {

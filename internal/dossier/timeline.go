@@ -1,14 +1,17 @@
 package dossier
 
 import (
+	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/record"
 )
 
-// Timeline has the course of a handoff, from its events.
+// Timeline describes the course of a handoff, from its events.
 type Timeline struct {
 	Hops      []Hop                 `json:"way"` // the agents that had it, in order
 	Trail     []protocol.TrailEntry `json:"trail,omitempty"`
@@ -20,7 +23,7 @@ type Timeline struct {
 	open *Attempt
 }
 
-// Hop is an agent that had a handoff, and why it got it.
+// Hop is an agent that had a handoff, with the reason.
 type Hop struct {
 	Agent  string    `json:"agent"`
 	At     time.Time `json:"at"`
@@ -36,9 +39,9 @@ type Routing struct {
 
 // Attempt is an attempt, from its acceptance to its end.
 type Attempt struct {
-	N       int       `json:"n"` // of all, from 1
+	N       int       `json:"n"` // among all attempts, from 1
 	Agent   string    `json:"agent"`
-	Attempt int       `json:"attempt"` // at this agent
+	Attempt int       `json:"attempt"` // among those of this agent, from 1
 	Holder  string    `json:"holder"`
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended,omitzero"` // absent while it runs
@@ -58,19 +61,20 @@ type Question struct {
 
 // Stages has the time that a handoff spent in each stage, in milliseconds. They add up to Whole.
 type Stages struct {
-	Gate        int64 `json:"gate,omitempty"`        // until what its offer waited for was there: an approval, say
+	Gate        int64 `json:"gate,omitempty"`        // until the condition of its first offer was met, such as an approval
 	Queue       int64 `json:"queue,omitempty"`       // until an agent claimed or accepted it
-	Acknowledge int64 `json:"acknowledge,omitempty"` // claimed, until its acknowledgement
-	Work        int64 `json:"work,omitempty"`        // accepted, until the attempt ended
-	Answers     int64 `json:"answers,omitempty"`     // asked, until it was answered
-	Deferred    int64 `json:"deferred,omitempty"`    // put off by its agent
+	Acknowledge int64 `json:"acknowledge,omitempty"` // from the claim to its acknowledgement
+	Work        int64 `json:"work,omitempty"`        // from the acceptance to the end of the attempt
+	Answers     int64 `json:"answers,omitempty"`     // from a question to its answer
+	Deferred    int64 `json:"deferred,omitempty"`    // deferred by its agent
 	Children    int64 `json:"children,omitempty"`    // waiting for its children or members
 	Backoff     int64 `json:"backoff,omitempty"`     // between two attempts
 	Deciding    int64 `json:"deciding,omitempty"`    // until a supervisor decided
-	Whole       int64 `json:"whole"`                 // submission to end, or to now
+	Whole       int64 `json:"whole"`                 // from submission to its end, or to now
 }
 
-// TimelineOf computes the timeline of a handoff. now ends the stage and the attempt that still run.
+// TimelineOf computes the timeline of a handoff. A stage or attempt that has not ended is measured
+// up to now.
 func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	d := Timeline{Trail: protocol.TrailOf(changes)}
 	for i, c := range changes {
@@ -108,7 +112,7 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	return d
 }
 
-// eventsAt is when the events of an append happened, by the clock of their writer.
+// eventsAt returns when the events of an append happened, by the clock of their writer.
 func eventsAt(c protocol.Change) time.Time {
 	if n := len(c.Record.Events); n > 0 {
 		return c.Record.Events[n-1].When()
@@ -125,46 +129,15 @@ func (v *Stages) of(s protocol.State) *int64 {
 }
 
 // addAttempt begins or ends an attempt.
-func (d *Timeline) addAttempt(event protocol.Event) {
-	switch e := event.(type) {
-	case *protocol.Accepted:
-		d.beginAttempt(Attempt{Agent: e.Agent, Attempt: e.Attempt, Holder: e.Holder, Began: e.At})
-	case *protocol.Taken:
+func (d *Timeline) addAttempt(e protocol.Event) {
+	switch o := protocol.OutlineOf(e); {
+	case o.Takes && o.Attempt > 0:
 		if d.open != nil {
-			d.endAttempt(e.At, "taken away", "by "+e.Agent)
+			d.endAttempt(e.When(), "taken away", "by "+o.To)
 		}
-		d.beginAttempt(Attempt{Agent: e.Agent, Attempt: 1, Holder: e.Holder, Began: e.At})
-	}
-	if d.open == nil {
-		return
-	}
-	switch e := event.(type) {
-	case *protocol.Completed:
-		d.endAttempt(e.At, "completed", "")
-	case *protocol.Failed:
-		d.endAttempt(e.At, "failed", e.Message)
-	case *protocol.LeaseLost:
-		d.endAttempt(e.At, "lost", "its worker stopped answering")
-	case *protocol.Released:
-		d.endAttempt(e.At, "given back", e.Reason)
-	case *protocol.Rejected:
-		d.endAttempt(e.At, "refused", e.Reason)
-	case *protocol.Conditioned:
-		d.endAttempt(e.At, "put off", e.Reason)
-	case *protocol.TimedOut:
-		d.endAttempt(e.At, "timed out", string(e.Clock)+" timeout")
-	case *protocol.Escalated:
-		d.endAttempt(e.At, "passed up", e.Reason)
-	case *protocol.Suspended:
-		d.endAttempt(e.At, "let go", "until what it handed on has ended")
-	case *protocol.RolledBack:
-		d.endAttempt(e.At, "given back", e.Reason)
-	case *protocol.Rerouted:
-		d.endAttempt(e.At, "taken away", "given to "+e.To)
-	case *protocol.Answered:
-		d.endAttempt(e.At, "given back", "answered")
-	case *protocol.Closed:
-		d.endAttempt(e.At, "ended", e.Message)
+		d.beginAttempt(Attempt{Agent: o.To, Attempt: o.Attempt, Holder: o.Holder, Began: e.When()})
+	case o.Ends != "" && d.open != nil:
+		d.endAttempt(e.When(), o.Ends, cmp.Or(o.Words, o.Code))
 	}
 }
 
@@ -203,7 +176,7 @@ func (d *Timeline) addQuestion(event protocol.Event) {
 	switch e := event.(type) {
 	case *protocol.Conditioned:
 		asks := explain.Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})
-		if asks == "" { // a deferral asks nothing
+		if asks == "" { // a deferral has no question
 			return
 		}
 		if e.Reason != "" {
@@ -211,7 +184,7 @@ func (d *Timeline) addQuestion(event protocol.Event) {
 		}
 		d.Questions = append(d.Questions, Question{At: e.At, Agent: e.Agent, Asks: asks})
 	case *protocol.Escalated:
-		if e.Fence != 0 { // its holder asks for a decision
+		if e.Fence != 0 { // the holder waits for a decision
 			d.Questions = append(d.Questions, Question{At: e.At, Agent: e.From, Asks: e.Reason})
 		}
 	case *protocol.Answered:
@@ -223,4 +196,31 @@ func (d *Timeline) addQuestion(event protocol.Event) {
 		answer := e.Answer
 		d.Questions[n-1].Answer, d.Questions[n-1].Answered = &answer, e.At
 	}
+}
+
+// HistoryEntry is a ledger entry for programs.
+type HistoryEntry struct {
+	Seq    uint64            `json:"seq"`
+	At     time.Time         `json:"at"` // the engine's time stamp
+	ID     string            `json:"id"`
+	Hash   string            `json:"hash"`
+	Events []json.RawMessage `json:"events"`
+	State  StateView         `json:"state"`
+}
+
+// History returns the entries of a handoff for programs.
+func History(changes []protocol.Change) ([]HistoryEntry, error) {
+	views := make([]HistoryEntry, 0, len(changes))
+	for _, c := range changes {
+		v := HistoryEntry{Seq: c.Seq, At: c.At.UTC(), ID: c.Record.ID, Hash: c.Hash, State: StateOf(c.Record.State)}
+		for _, e := range c.Record.Events {
+			raw, err := record.EncodeEvent(e)
+			if err != nil {
+				return nil, err
+			}
+			v.Events = append(v.Events, raw)
+		}
+		views = append(views, v)
+	}
+	return views, nil
 }

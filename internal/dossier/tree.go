@@ -19,12 +19,12 @@ import (
 
 // Tree is a family of handoffs.
 type Tree struct {
-	Ticket   string   `json:"ticket"` // the one that was asked for
+	Ticket   string   `json:"ticket"` // the requested one
 	Handoffs int      `json:"handoffs"`
-	Notes    []string `json:"notes,omitempty"` // on handoffs that may be missing
+	Notes    []string `json:"notes,omitempty"` // about handoffs that may be missing
 	Root     *Node    `json:"root"`
 
-	Actions []explain.Action `json:"-"` // that would find them
+	Actions []explain.Action `json:"-"` // for finding them
 }
 
 // Relation is the relation of a handoff to its parent in a tree.
@@ -34,11 +34,11 @@ type Relation string
 const (
 	Root      Relation = "root"
 	HandedOff Relation = "handed_off" // by its worker, as number N
-	HandedOn  Relation = "handed_on"  // by goto: the chain of the parent goes on with it
+	HandedOn  Relation = "handed_on"  // by goto: the parent continues as this handoff
 	Member    Relation = "member"     // number N of a group
 	Return    Relation = "return"
 	Redrive   Relation = "redrive"
-	Follows   Relation = "follows" // its package merely names the parent
+	Follows   Relation = "follows" // its package names the parent, which did not hand it off
 )
 
 // Node is one handoff of a family.
@@ -48,26 +48,25 @@ type Node struct {
 	N           int              `json:"n,omitempty"` // its number among those of its relation, from 1
 	Type        protocol.Type    `json:"type,omitempty"`
 	Source      string           `json:"source,omitempty"`
-	Agent       string           `json:"agent,omitempty"` // that has or had it, or else its target
+	Agent       string           `json:"agent,omitempty"` // has or had it, or else its target
 	Phase       protocol.Phase   `json:"phase"`           // empty while it is about to be submitted
 	Closed      bool             `json:"closed"`
 	Outcome     protocol.Outcome `json:"outcome"`
 	SubmittedAt time.Time        `json:"submitted_at,omitzero"`
 	TookMS      int64            `json:"took_ms"` // to its end, or to now
 	Description string           `json:"description,omitempty"`
-	ChainEnd    bool             `json:"chain_end,omitempty"` // a chain has come to it, and has ended if it is closed
+	ChainEnd    bool             `json:"chain_end,omitempty"` // the last of a chain, which has ended if this is closed
 	Children    []*Node          `json:"children,omitempty"`
 
 	state protocol.State
 }
 
-// The bounds of a tree: its handoffs, and the steps up to its root.
+// Bounds of a tree: its handoffs, and the steps up to its root.
 const (
 	treeMax   = ask.FamilyMax
 	ascentMax = treeMax / 2
 )
 
-// treeBuilder builds a tree.
 type treeBuilder struct {
 	r       Reader
 	known   map[string]*Node
@@ -76,7 +75,7 @@ type treeBuilder struct {
 	words   map[string]string // descriptions by ticket, from the index
 }
 
-// TreeOf reads the family of a handoff, from its root down.
+// TreeOf reads the family of a handoff and returns it from the root.
 func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 	f, root, err := familyOf(ctx, r, ticket)
 	if err != nil {
@@ -89,8 +88,7 @@ func TreeOf(ctx context.Context, r Reader, ticket string) (Tree, error) {
 	return Tree{Ticket: ticket, Handoffs: len(f.known), Notes: f.notes, Root: root, Actions: f.actions}, nil
 }
 
-// familyOf reads the states of all handoffs that belong together with one, and returns the first of
-// them.
+// familyOf reads the states of a handoff's family, and returns the root.
 func familyOf(ctx context.Context, r Reader, ticket string) (f *treeBuilder, root *Node, err error) {
 	f = &treeBuilder{r: r, known: map[string]*Node{}, words: map[string]string{}}
 	if root, err = f.ascend(ctx, ticket); err == nil {
@@ -122,7 +120,7 @@ func (f *treeBuilder) ascend(ctx context.Context, ticket string) (*Node, error) 
 			return nil, err
 		}
 		if parent.Phase == "" {
-			f.notes = append(f.notes, fmt.Sprintf("what %s follows from, %s, is not in the ledger any more", node.Ticket, up))
+			f.notes = append(f.notes, fmt.Sprintf("%s follows from %s, which is no longer in the ledger", node.Ticket, up))
 			return node, nil
 		}
 		f.add(parent, node)
@@ -132,10 +130,9 @@ func (f *treeBuilder) ascend(ctx context.Context, ticket string) (*Node, error) 
 	return node, nil
 }
 
-// parentTicket is the ticket of a handoff's parent in the tree; empty for the root.
+// parentTicket returns the ticket of a handoff's parent in the tree; it is empty for the root.
 func parentTicket(s protocol.State) string { return cmp.Or(s.ReturnOf, s.Origin, s.Parent) }
 
-// add adds a child to a parent.
 func (f *treeBuilder) add(parent, child *Node) {
 	if slices.Contains(parent.Children, child) {
 		return
@@ -158,7 +155,8 @@ func relationOf(parent, child protocol.State) (Relation, int) {
 	return Follows, 0
 }
 
-// handedOffOrOn returns the relation of the child with a number that is no member of a group.
+// handedOffOrOn returns whether the parent handed off its child n or continues as it. The child is
+// not a member of a group.
 func handedOffOrOn(parent protocol.State, n int) Relation {
 	if lifecycle.GoesOn(parent) && parent.Children.Next == n {
 		return HandedOn
@@ -180,15 +178,15 @@ func (f *treeBuilder) read(ctx context.Context, ticket string) (*Node, error) {
 	return node, nil
 }
 
-// descend adds the descendants of these nodes, level by level. The ledger is enough for it, since
-// their tickets are derived.
+// descend adds the descendants of these nodes, level by level. Their tickets are derived from the
+// states of the parents, so it needs no index.
 func (f *treeBuilder) descend(ctx context.Context, level []*Node) error {
 	for len(level) > 0 {
 		var next []*Node
 		var unread []*Node
 		for _, parent := range level {
 			for _, below := range relatives(parent.state) {
-				if node := f.known[below.Ticket]; node != nil { // on the way up
+				if node := f.known[below.Ticket]; node != nil { // ascend has read it
 					if !slices.Contains(next, node) {
 						next = append(next, node)
 					}
@@ -203,7 +201,7 @@ func (f *treeBuilder) descend(ctx context.Context, level []*Node) error {
 				parent.Children = append(parent.Children, promised)
 				unread = append(unread, promised)
 			}
-			for _, child := range parent.Children { // those that only ascend has found
+			for _, child := range parent.Children { // children that only ascend has found
 				if !slices.Contains(next, child) && !slices.Contains(unread, child) {
 					next = append(next, child)
 				}
@@ -231,7 +229,7 @@ type relative struct {
 	N        int // its number among those of its relation, from 1
 }
 
-// relatives returns the handoffs that a state names as its own, submitted or promised.
+// relatives returns the handoffs that a state names as its own, submitted or announced.
 func relatives(s protocol.State) []relative {
 	var all []relative
 	if s.Children != nil {
@@ -272,7 +270,7 @@ func (f *treeBuilder) readNodes(ctx context.Context, nodes []*Node) error {
 
 const mayBeMissing = "handoffs that merely name one of these as their parent may be missing"
 
-// askIndex adds the handoffs that merely name one of these as their parent.
+// askIndex adds the handoffs whose packages name one of these as their parent.
 func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 	patient, cancel := context.WithTimeout(ctx, explain.IndexPatience)
 	defer cancel()
@@ -286,7 +284,7 @@ func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 		f.actions = append(f.actions, explain.NewAction("start an index", explain.OpIndex))
 		return nil
 	case err != nil:
-		f.notes = append(f.notes, fmt.Sprintf("the index cannot say (%v): %s", err, mayBeMissing))
+		f.notes = append(f.notes, fmt.Sprintf("the index failed (%v): %s", err, mayBeMissing))
 		return nil
 	case !answer.Complete:
 		f.notes = append(f.notes, fmt.Sprintf("the index is %d entries behind: %s", answer.Behind, mayBeMissing))
@@ -294,7 +292,7 @@ func (f *treeBuilder) askIndex(ctx context.Context, ticket string) error {
 	for _, row := range answer.Handoffs {
 		f.words[row.Ticket] = row.Description
 	}
-	for _, row := range answer.Handoffs { // every parent comes before its children
+	for _, row := range answer.Handoffs { // the answer has every parent before its children
 		up := f.known[cmp.Or(row.ReturnOf, row.Origin, row.Parent)]
 		if f.known[row.Ticket] != nil || up == nil {
 			continue
@@ -345,7 +343,7 @@ func (f *treeBuilder) describe(ctx context.Context) error {
 }
 
 // sort sorts the children of all nodes: those handed off by number, then the return, then the
-// redrive. It also computes how long each handoff took, and marks where chains have come to.
+// redrive. It also computes the duration of each handoff, and marks the ends of chains.
 func (n *Node) sort(now time.Time) {
 	n.ChainEnd = n.Relation == HandedOn && n.Phase != "" && !lifecycle.GoesOn(n.state)
 	if n.Phase != "" {
@@ -363,4 +361,70 @@ func (n *Node) sort(now time.Time) {
 	for _, child := range n.Children {
 		child.sort(now)
 	}
+}
+
+// Child is a handoff that another one handed off: a part of the work, a member of a group, or the
+// next one of its chain.
+type Child struct {
+	Ticket string
+	N      int // its number, from 1
+	Parent protocol.State
+}
+
+// ChildrenOf returns the children that a state names, submitted or announced. It excludes returns
+// and redrives.
+func ChildrenOf(s protocol.State) []Child {
+	var all []Child
+	for _, below := range relatives(s) {
+		if below.Relation != Return && below.Relation != Redrive {
+			all = append(all, Child{Ticket: below.Ticket, N: below.N, Parent: s})
+		}
+	}
+	return all
+}
+
+// promisedMax is how long after the end of its parent an announced child may still be submitted.
+const promisedMax = time.Hour
+
+// Gone reports whether the ledger has dropped a child that it does not contain. Otherwise the child
+// is about to be submitted.
+func (c Child) Gone(now time.Time) bool {
+	p := c.Parent
+	return p.Children != nil && p.Children.Closed.Has(c.N-1) || p.Closed && now.Sub(p.ClosedAt) > promisedMax
+}
+
+// OpenBelow returns the open handoffs among a handoff and its descendants.
+func OpenBelow(ctx context.Context, r ChainReader, ticket string) ([]Reference, error) {
+	root, err := r.Status(ctx, ticket)
+	if err != nil {
+		return nil, err
+	}
+	var open []Reference
+	if !root.Closed {
+		open = append(open, referenceTo(ticket, root))
+	}
+	for level := ChildrenOf(root); len(level) > 0; {
+		states := make([]protocol.State, len(level))
+		group, reading := errgroup.WithContext(ctx)
+		group.SetLimit(ReadsAtOnce)
+		for i, child := range level {
+			group.Go(func() (err error) {
+				states[i], err = readState(reading, r, child.Ticket)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+		var next []Child
+		for i, child := range level {
+			s := states[i]
+			if !s.Closed && (s.Phase != "" || !child.Gone(time.Now())) {
+				open = append(open, referenceTo(child.Ticket, s))
+			}
+			next = append(next, ChildrenOf(s)...)
+		}
+		level = next
+	}
+	return open, nil
 }

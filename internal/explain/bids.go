@@ -9,9 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Bids, in words.
-
-// Bid says what an agent offers to do the work for.
+// Bid lists the cost, the time, the confidence and the conditions of a bid.
 func Bid(b protocol.Bid) string {
 	var words []string
 	if b.CostMicros != nil {
@@ -29,7 +27,7 @@ func Bid(b protocol.Bid) string {
 	return strings.Join(words, ", ")
 }
 
-// bids says how bids were compared.
+// bids lists the bids with their scores, and the agents that made none.
 func bids(said protocol.AwardTerms) string {
 	var words []string
 	for _, b := range said.Bids {
@@ -41,8 +39,8 @@ func bids(said protocol.AwardTerms) string {
 	return strings.Join(words, "; ")
 }
 
-// Bidding says which agents are asked for bids, or how those that bid were ranked; empty where none
-// were asked.
+// Bidding returns the agents that are asked for bids, or the ranking of the bids. It is empty for a
+// handoff that asks for none.
 func Bidding(s protocol.State) string {
 	b := s.Bidding
 	switch {
@@ -62,7 +60,7 @@ func Bidding(s protocol.State) string {
 	return fmt.Sprintf("%s of %s", strings.Join(words, ", "), Count(len(b.Calls), "agent"))
 }
 
-// Calls are the tickets of the calls for bids, while they run.
+// Calls returns the tickets of the calls for bids; none before the calls are made.
 func Calls(s protocol.State) []string {
 	if s.Bidding == nil {
 		return nil
@@ -74,7 +72,7 @@ func Calls(s protocol.State) []string {
 	return tickets
 }
 
-// BidAnswer says what has become of the bid that a call was for.
+// BidAnswer reports whether the bid of a call won or lost; it is empty while the bid is undecided.
 func BidAnswer(answer protocol.BidAnswer, agent string) string {
 	switch {
 	case answer == protocol.BidWon:

@@ -8,9 +8,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// HandedOn says to which agent a closed handoff was handed on by goto, and what has become of the
-// chain. next is the handoff that follows, and last the one that the chain has come to; either is
-// zero where it was not read.
+// HandedOn names the agent and the ticket that a closed handoff continues as, and the state of the
+// chain. next is the next handoff of the chain, last its most recent one; a handoff that was not
+// read is zero.
 func HandedOn(s, next, last protocol.State) string {
 	ticket, goesOn := lifecycle.NextInChain(s)
 	if !goesOn {
@@ -23,7 +23,8 @@ func HandedOn(s, next, last protocol.State) string {
 	return text + After("; ", ChainStands(next, last))
 }
 
-// ChainStands says where a chain is still open, or where and how it ended.
+// ChainStands describes the state of a chain: the agent that has it while it is open, or else how
+// and where it ended.
 func ChainStands(next, last protocol.State) string {
 	if last.Ticket == "" {
 		return ""
@@ -42,8 +43,8 @@ func ChainStands(next, last protocol.State) string {
 	return fmt.Sprintf("still open %s: it waits for %s", at, WaitingFor(last).Words)
 }
 
-// OpenReturn is Return, and names the handoff that the chain has come to where the return waits
-// for its end.
+// OpenReturn is Return for an open handoff. If the return waits for the end of a chain, OpenReturn
+// also names the most recent handoff of that chain.
 func OpenReturn(s, last protocol.State) Phrase {
 	if !s.ReturnExpected || !lifecycle.AwaitsChain(s) || last.Ticket == "" {
 		return Return(s)
@@ -54,7 +55,7 @@ func OpenReturn(s, last protocol.State) Phrase {
 // atAgent names the agent that has or had a handoff, or else its target.
 func atAgent(s protocol.State) string { return Person(cmp.Or(s.Agent, s.TargetWords())) }
 
-// handedOn says of a closed handoff what its chain has come to.
+// handedOn adds the state of the chain that a closed handoff continues as.
 func (x *explainer) handedOn() {
 	ticket, goesOn := lifecycle.NextInChain(x.State)
 	if !goesOn {

@@ -9,7 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// closed: how it ended, and what became of that.
+// closed explains the end of a handoff, and whether its return, its children and its inbox entry
+// still need attention.
 func (x *explainer) closed() {
 	s := x.State
 	x.say("%s.", x.ended())
@@ -22,12 +23,12 @@ func (x *explainer) closed() {
 		x.say("Not all of its output is its result: %s.", s.SetAside)
 	}
 	if tickets := Undelivered(s); len(tickets) > 0 {
-		x.say("Of what it handed on, %s.", undeliveredWords(s))
+		x.say("%s.", undeliveredWords(s))
 		x.suggest("see where that is", OpWhy, "ticket", tickets[0])
 	}
 	if Malformed(s) {
-		x.say("What it was given as a result is malformed, and is kept.")
-		x.suggest("read what was given", OpResult, "ticket", s.Ticket)
+		x.say("Its result is malformed, and is kept.")
+		x.suggest("read the malformed result", OpResult, "ticket", s.Ticket)
 	}
 	switch {
 	case s.ReturnOf != "":
@@ -37,25 +38,26 @@ func (x *explainer) closed() {
 		x.say("The next worker of %s, which handed it off, gets its end.", s.Parent)
 	case s.ReturnTicket == "" && s.ReturnedAt.IsZero():
 		if s.ReturnExpected || s.Outcome == protocol.OutcomeRolledBack {
-			x.suggest("see what "+Person(s.Source)+" is to know of it", OpReturn, "ticket", s.Ticket)
+			x.suggest("see the return for "+Person(s.Source), OpReturn, "ticket", s.Ticket)
 		}
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero() && s.ReturnTicket == "" && s.N > 0:
 		x.say("The worker of %s, which handed it off, got its end %s.", s.Parent, x.at(s.ReturnedAt))
 	case s.Phase == protocol.PhaseReturned && !s.ReturnedAt.IsZero():
-		x.say("%s has taken in how it ended, %s.", sentence(Person(s.Source)), x.at(s.ReturnedAt))
+		x.say("%s has received its return, %s.", sentence(Person(s.Source)), x.at(s.ReturnedAt))
 	case !s.ReturnedAt.IsZero():
-		x.say("%s could not be told how it ended.", sentence(Person(s.Source)))
-		x.suggest("see what it would have been told", OpReturn, "ticket", s.Ticket)
+		x.say("%s could not receive its return.", sentence(Person(s.Source)))
+		x.suggest("see that return", OpReturn, "ticket", s.Ticket)
 	default:
-		x.say("%s has still to take in how it ended: that waits for it as handoff %s.", sentence(Person(s.Source)), s.ReturnTicket)
+		x.say("%s has not received its return yet: it waits as handoff %s.", sentence(Person(s.Source)), s.ReturnTicket)
 		x.suggest("see why it has not", OpWhy, "ticket", s.ReturnTicket)
 	}
 	if lifecycle.DutiesOf(s).CancelChildren {
-		x.say("What it had handed off is being cancelled: %s to go.", Count(s.Children.Made.Without(s.Children.Closed).Len(), "handoff"))
+		open := s.Children.Made.Without(s.Children.Closed).Len()
+		x.say("Its children are being cancelled; %s still open.", Is(Count(open, "handoff"), open))
 	}
 	if s.RedrivenAs != "" {
 		x.say("It was submitted again, as %s.", s.RedrivenAs)
-		x.suggest("see what became of that", OpWhy, "ticket", s.RedrivenAs)
+		x.suggest("see how that is", OpWhy, "ticket", s.RedrivenAs)
 	}
 	if s.Inbox != "" {
 		until := "redriven or dismissed"
@@ -64,7 +66,7 @@ func (x *explainer) closed() {
 		}
 		x.say("It stays in the inbox of %s until it is %s.", Person(s.Inbox), until)
 		x.suggest("see that inbox", OpInbox, "agent", s.Inbox)
-		x.e.Actions = append(x.e.Actions, reviewActions(s)...)
+		x.addActions(reviewActions(s)...)
 	}
 	if s.Reason != lifecycle.ReasonCancelled && lifecycle.DeadLetter(s) {
 		x.say("It is among the dead letters.")
@@ -72,7 +74,7 @@ func (x *explainer) closed() {
 	}
 }
 
-// ended is a closed handoff in a sentence.
+// ended returns how, when and why a closed handoff ended, as one sentence.
 func (x *explainer) ended() string {
 	s := x.State
 	how := map[protocol.Outcome]string{

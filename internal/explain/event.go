@@ -1,10 +1,14 @@
 package explain
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -12,7 +16,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// By names who caused an event; the id of a holder is shortened.
+// By names the originator of an event. The id of a holder is cut to 8 characters.
 func By(by string) string {
 	if _, err := uuid.Parse(by); err == nil {
 		return "holder " + by[:8]
@@ -20,73 +24,89 @@ func By(by string) string {
 	return by
 }
 
-// Event says who caused an event, and its details in words.
+// Event returns the originator of an event, and its details in words: those of its fields with a tag
+// words, or else of its type.
 func Event(e protocol.Event) (by, detail string) {
-	switch e := e.(type) {
-	case *protocol.Submitted:
-		detail = Join(string(e.Summary.Type), e.Summary.Source+" -> "+e.Summary.TargetWords(), string(e.Summary.Priority))
-		if e.Summary.Origin != "" {
-			detail = Join(detail, "redrive of "+e.Summary.Origin)
-		}
-		return e.By, detail
-	case *protocol.Offered:
-		return e.By, Join("to "+e.Agent, e.Reason, routingText(e.Routing))
-	case *protocol.Claimed:
-		return e.By, Join(e.Agent, "lease "+Millis(e.LeaseMS))
-	case *protocol.Accepted:
-		detail = Join(e.Agent, fmt.Sprintf("attempt %d", e.Attempt), "lease "+Millis(e.LeaseMS))
-		if !e.EstimatedCompletion.IsZero() {
-			detail = Join(detail, "done by "+Instant(e.EstimatedCompletion))
-		}
-		return e.By, detail
-	case *protocol.Started:
-		return e.By, ""
-	case *protocol.Progressed:
-		words := strings.TrimSpace(Number(e.Progress.Percent) + "% " + e.Progress.Message)
-		return e.By, Join(words, used(e.Progress.Usage))
-	case *protocol.Spent:
-		return e.By, Join(Usage(e.Usage)+" so far", strings.TrimPrefix(string(e.Source), string(protocol.UsageReport)))
-	case *protocol.Completed:
-		size := len(e.Result)
-		if e.Blob != nil {
-			size = int(e.Blob.Size)
-		}
-		return e.By, Join(string(e.Status), protocol.Size(int64(size)), used(e.Usage))
-	case *protocol.Failed:
-		detail = e.Code + ": " + e.Message
-		if !e.Retryable {
-			detail = "for good: " + detail
-		}
-		return e.By, detail
+	by = e.Author()
+	if words, own := together(e); own {
+		return by, words
 	}
-	return describeTurn(e)
+	var parts []string
+	v := reflect.ValueOf(e).Elem()
+	for _, field := range reflect.VisibleFields(v.Type()) {
+		if words := field.Tag.Get("words"); words != "" && !v.FieldByIndex(field.Index).IsZero() {
+			value := fieldWords(v.FieldByIndex(field.Index).Interface(), strings.HasSuffix(field.Name, "MS"))
+			if value != "" {
+				parts = append(parts, strings.Replace(words, "%", value, 1))
+			}
+		}
+	}
+	return by, cmp.Or(Join(parts...), lifecycle.EventWords(e.EventType()))
 }
 
-// describeTurn is Event for the events by which a handoff changes its course.
-func describeTurn(e protocol.Event) (by, detail string) {
+// fieldWords describes the value of a field of an event.
+func fieldWords(value any, millis bool) string {
+	switch value := value.(type) {
+	case int64:
+		if millis {
+			return Millis(value)
+		}
+	case time.Time:
+		return Instant(value)
+	case string:
+		if value == protocol.AnyAgent {
+			return "any agent"
+		}
+	case []int:
+		return Count(len(value), "handoff")
+	case json.RawMessage:
+		return protocol.Size(int64(len(value)))
+	case *protocol.BlobRef:
+		return protocol.Size(value.Size)
+	case *protocol.Usage:
+		return Usage(*value)
+	case protocol.Usage:
+		return Usage(value)
+	case protocol.UsageSource:
+		return strings.TrimPrefix(string(value), string(protocol.UsageReport))
+	case protocol.Progress:
+		return Join(strings.TrimSpace(Number(value.Percent)+"% "+value.Message), used(value.Usage))
+	case protocol.Summary:
+		return Join(string(value.Type), value.Source+" -> "+value.TargetWords(), string(value.Priority), After("redrive of ", value.Origin))
+	case *protocol.Routing:
+		return routingText(value)
+	case protocol.Answer:
+		return Answer(value)
+	case []protocol.ChildClosed:
+		return childrenText(value)
+	case protocol.ChainEnd:
+		return Join(string(value.Outcome), After("at ", value.Agent), value.Ticket)
+	case protocol.Amounts:
+		return amountsText(value)
+	}
+	return fmt.Sprint(value)
+}
+
+// together describes an event whose fields make one phrase.
+func together(e protocol.Event) (words string, own bool) {
 	switch e := e.(type) {
+	case *protocol.Started: // its name is enough
+	case *protocol.Failed:
+		words = e.Code + ": " + e.Message
+		if !e.Retryable {
+			words = "for good: " + words
+		}
 	case *protocol.Rejected:
-		detail = Join(e.Agent+": "+e.Reason, e.ReasonCode)
-		if e.Alternative != "" {
-			detail = Join(detail, "suggests "+e.Alternative)
-		}
-		return e.By, detail
+		words = Join(e.Agent+": "+e.Reason, e.ReasonCode, After("suggests ", e.Alternative))
 	case *protocol.Conditioned:
-		needs := Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission})
-		if needs != "" {
-			needs = "needs " + needs
-		}
+		needs := After("needs ", Needs(protocol.Conditions{NeedsContext: e.NeedsContext, NeedsPermission: e.NeedsPermission}))
 		if e.RetryAfterMS > 0 {
 			needs = Join(needs, "again after "+Millis(e.RetryAfterMS))
 		}
 		if e.EstimatedCompletionMS > 0 {
 			needs = Join(needs, "then done in "+Millis(e.EstimatedCompletionMS))
 		}
-		return e.By, Join(e.Agent+" "+needs, e.Reason)
-	case *protocol.Answered:
-		return e.Answer.By, Answer(e.Answer)
-	case *protocol.RetryScheduled:
-		return e.By, fmt.Sprintf("after attempt %d, at %s", e.Attempt, e.Due.UTC().Format("15:04:05.000"))
+		words = Join(e.Agent+" "+needs, e.Reason)
 	case *protocol.Rerouted:
 		manual := ""
 		if e.Manual {
@@ -95,112 +115,71 @@ func describeTurn(e protocol.Event) (by, detail string) {
 		if len(e.Override) > 0 {
 			manual += ", overriding " + strings.Join(e.Override, " and ")
 		}
-		return e.By, Join(e.From+" -> "+e.To, manual, e.Reason)
+		words = Join(way(e.From, e.To), manual, e.Reason)
 	case *protocol.Escalated:
-		assessment := ""
-		if e.Assessment != "" {
-			assessment = "assessment: " + e.Assessment
-		}
-		return e.By, Join(fmt.Sprintf("level %d", e.Level), e.From+" -> "+e.To, e.Reason, assessment)
+		words = Join(fmt.Sprintf("level %d", e.Level), way(e.From, e.To), e.Reason, After("assessment: ", e.Assessment))
 	case *protocol.LeaseLost:
-		if e.Fence == 0 {
-			if e.Reason == protocol.NotAcknowledged {
-				return e.By, "the claim was not acknowledged in time; not charged"
-			}
-			return e.By, "the holder of the claim is gone; not charged"
+		switch {
+		case e.Fence != 0:
+			words = fmt.Sprintf("the worker of attempt %d is gone", e.Attempt)
+		case e.Reason == protocol.NotAcknowledged:
+			words = "the claim was not acknowledged in time; not charged"
+		default:
+			words = "the holder of the claim is gone; not charged"
 		}
-		return e.By, fmt.Sprintf("the worker of attempt %d is gone", e.Attempt)
-	case *protocol.Released:
-		return e.By, Join("released, not charged", e.Reason)
-	case *protocol.Reminded:
-		return e.By, "most of the time is used up"
-	case *protocol.Extended:
-		return e.By, Join("until "+Instant(e.Until), e.Reason)
-	case *protocol.TimedOut:
-		return e.By, Join(string(e.Clock)+" timeout", e.Agent)
 	case *protocol.Deadlocked:
-		return e.By, fmt.Sprintf("what holds the slots of %s waits for it: a circle of %s", e.Agent, Count(len(e.Cycle), "handoff"))
-	case *protocol.CancelRequested:
-		what := ""
-		if e.Return {
-			what = "to be rolled back to its source"
-		}
-		if e.Children {
-			what = Join(what, "and all that it has handed off")
-		}
-		return e.By, Join(what, e.Reason)
+		words = fmt.Sprintf("the handoffs that hold the slots of %s wait for it: a circle of %s", e.Agent, Count(len(e.Cycle), "handoff"))
 	case *protocol.Closed:
-		return e.By, Join(string(e.Outcome)+" ("+e.Reason+")", e.Message, inboxWords(e.Inbox))
-	case *protocol.Stuck:
-		return e.By, e.Reason
-	}
-	return describeGate(e)
-}
-
-// describeFamily is Event for other handoffs, late results and what follows the end.
-func describeFamily(e protocol.Event) (by, detail string) {
-	switch e := e.(type) {
+		words = Join(string(e.Outcome)+" ("+e.Reason+")", e.Message, After("listed in the inbox of ", e.Inbox))
 	case *protocol.HandedOff:
 		after := ""
 		switch {
 		case e.After:
 			after = "begins when this completes"
 		case e.Goto:
-			after = "its chain goes on with that"
+			after = "its chain continues as that"
 		}
-		return e.By, Join(string(e.Type)+" to "+e.Target, e.Ticket, after, After("undelivered: ", e.Undelivered))
-	case *protocol.Suspended:
-		return e.By, fmt.Sprintf("lets go until what it handed off has ended: %s, not charged", Count(len(e.Children), "handoff"))
-	case *protocol.ChildrenClosed:
-		return e.By, childrenText(e.Children)
-	case *protocol.Taken:
-		return e.By, Join("by "+e.Agent+", out of turn", "lease "+Millis(e.LeaseMS), e.Reason)
-	case *protocol.RolledBack:
-		partial := ""
-		if len(e.Result) > 0 || e.Blob != nil {
-			partial = "with a partial result"
-		}
-		return e.By, Join("rolled back to its source", e.Reason, partial, inboxWords(e.Inbox))
-	case *protocol.LateResultUsed:
-		return e.By, fmt.Sprintf("the late result in entry %d completes it", e.Seq)
-	case *protocol.ResultParked:
-		said := string(e.Status)
-		if e.Malformed != "" {
-			said = e.Malformed
-		}
-		return e.By, Join(fmt.Sprintf("the result of attempt %d came late and changes nothing", e.Attempt), said)
-	case *protocol.ChainEnded:
-		return e.By, Join(fmt.Sprintf("its chain ended with %s", e.End.Outcome), After("at ", e.End.Agent), e.End.Ticket)
-	case *protocol.ReturnSent:
-		return e.By, fmt.Sprintf("the return goes to %s, as %s", e.To, e.Ticket)
-	case *protocol.Returned:
-		if !e.Delivered {
-			return e.By, Join("not delivered", e.Reason)
-		}
-		return e.By, "the return is received"
-	case *protocol.Redriven:
-		return e.By, "submitted again, as " + e.Ticket
+		words = Join(string(e.Type)+" to "+e.Target, e.Ticket, after, After("undelivered: ", e.Undelivered))
 	case *protocol.Assigned:
-		return e.By, fmt.Sprintf("member %d goes to %s, and no other member does", e.N+1, e.Agent)
+		words = fmt.Sprintf("member %d goes to %s, and no other member does", e.N+1, e.Agent)
 	case *protocol.Barred:
-		return e.By, barredText(e)
-	case *protocol.Raised:
-		return e.By, "its limits are raised by " + amountsText(e.Limits)
-	case *protocol.Dismissed:
-		return e.By, Join("out of the inbox", e.Note)
+		words = barredText(e)
+	case *protocol.Gated:
+		if len(e.Calls) > 0 {
+			words = fmt.Sprintf("before the first offer: %s asked for a bid, until %s", are(e.Calls), Instant(e.Until))
+			break
+		}
+		asked := ""
+		if e.Approver != "" {
+			asked = e.Approver + " is asked"
+		}
+		words = Join("before "+e.Agent+": "+protocol.OutlineOf(e).Words, asked)
+	case *protocol.Awarded:
+		winner := "the best bid"
+		if len(e.Bids) > 0 {
+			winner = e.Bids[0].Agent
+		}
+		words = Join(winner+" gets it", bids(e.AwardTerms))
+	case *protocol.Unawarded:
+		words = Join("no agent gets it by a bid", bids(e.AwardTerms))
+	case *protocol.BidAnswered:
+		words = BidAnswer(e.Answer, e.Agent)
+	default:
+		return "", false
 	}
-	return protocol.CausedBy(e), lifecycle.EventWords(e.EventType())
+	return words, true
 }
 
-// inboxWords say in whose inbox an end is listed.
-func inboxWords(inbox string) string {
-	if inbox == "" {
-		return ""
+// way joins agents with arrows. An empty name becomes "no agent".
+func way(agents ...string) string {
+	named := slices.Clone(agents)
+	for i, agent := range named {
+		named[i] = cmp.Or(agent, "no agent")
 	}
-	return "listed in the inbox of " + inbox
+	return strings.Join(named, " -> ")
 }
 
-// childrenText says which children have ended, and how: #1 success, #2 failed.
+// childrenText lists ended children by number, with their outcomes: #1 success, #2 failed.
 func childrenText(children []protocol.ChildClosed) string {
 	var parts []string
 	for _, c := range children {
@@ -213,7 +192,7 @@ func childrenText(children []protocol.ChildClosed) string {
 	return Some(parts)
 }
 
-// Answer writes an answer in words.
+// Answer lists the parts of an answer: permission or denial, names of variables, text.
 func Answer(answer protocol.Answer) string {
 	var parts []string
 	if answer.Permit {
@@ -234,7 +213,7 @@ func routingText(r *protocol.Routing) string {
 		return ""
 	}
 	var parts []string
-	if n := len(r.Candidates); n > 0 { // an agent that was named is compared with none
+	if n := len(r.Candidates); n > 0 { // a target that is an agent has no candidates
 		parts = append(parts, fmt.Sprintf("best of %d", n))
 	}
 	if len(r.Excluded) > 0 {

@@ -1,12 +1,14 @@
-// Package explain says in plain words what a handoff waits for, what happens next and
-// what the reader can do. Gather reads; Explain and Brief are pure. The words are for a
-// reader who does not know the internals: they name no offer, lease or head.
+// Package explain describes in plain words why a handoff waits, its next step, and the actions that
+// are open to the reader. Gather reads a situation; Explain and Brief are pure. The words avoid
+// internal terms such as offer, lease and head.
 package explain
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Explanation is what a handoff waits for, in words and for programs.
+// Explanation describes why a handoff waits, in words and for programs.
 type Explanation struct {
 	Ticket     string           `json:"ticket"`
 	Phase      protocol.Phase   `json:"phase"`
@@ -23,68 +25,68 @@ type Explanation struct {
 	Outcome    protocol.Outcome `json:"outcome"`
 	WaitingFor lifecycle.Wait   `json:"waiting_for"`
 	Sentences  []string         `json:"sentences"`
-	Next       *Next            `json:"next,omitempty"` // absent where nothing happens by itself any more
+	Next       *Next            `json:"next,omitempty"` // absent if nothing more happens by itself
 	Actions    []Action         `json:"-"`
 }
 
-// Action is something that the reader may do. Each gateway renders it in its own way: a
-// command line, a button, the call of a tool.
+// Action is an action that the reader may take. Each gateway renders it as a command line, a button
+// or the call of a tool.
 type Action struct {
-	To   string            // in words: start a worker
-	Op   string            // one of the operations below
-	Args map[string]string // ticket, agent, as the operation needs them; an empty value is the reader's to fill in
+	To   string            // purpose, in words: start a worker
+	Op   string            // one of the Op constants
+	Args map[string]string // the arguments of Op; the reader fills in an empty value
 }
 
-// The operations of actions, and their arguments.
+// Operations of actions. Comments list their arguments.
 const (
 	OpAgents       = "agents"        // see the agents
 	OpApprove      = "approve"       // ticket
 	OpDeny         = "deny"          // ticket, reason
-	OpAnswer       = "answer"        // ticket, question; permit, set (names) and text, or deny and let-others, as the question has them
+	OpAnswer       = "answer"        // ticket, question; permit, set (names) and text, or deny and let-others
 	OpClaim        = "claim"         // agent
-	OpConnect      = "connect"       // say where the engine is
+	OpConnect      = "connect"       // configure the address of the engine
 	OpDead         = "dead"          // ticket
-	OpDev          = "dev"           // fsync: run an engine for development
+	OpDev          = "dev"           // fsync; runs an engine for development
 	OpDismiss      = "dismiss"       // ticket
 	OpDoctor       = "doctor"        //
 	OpHistory      = "history"       // ticket
-	OpInbox        = "inbox"         // agent: see its inbox
-	OpIndex        = "index"         // run an index
-	OpLate         = "late"          // ticket: read its late results
-	OpMend         = "mend"          // ticket: back to its last entry that can be read
-	OpRaise        = "budget_raise"  // ticket; limit: the one to raise; an empty value of it is any
-	OpRedrive      = "redrive"       // ticket; again: to the agents that refused it, too
+	OpInbox        = "inbox"         // agent; reads its inbox
+	OpIndex        = "index"         // runs an index
+	OpLate         = "late"          // ticket; reads its late results
+	OpMend         = "mend"          // ticket; restores its last readable entry
+	OpRaise        = "budget_raise"  // ticket; limit, the one to raise; empty is any
+	OpRedrive      = "redrive"       // ticket; again also offers it to agents that refused it
 	OpRegister     = "register"      // agent
-	OpRepair       = "repair"        // have every handoff looked at
+	OpRepair       = "repair"        // checks every handoff
 	OpReroute      = "reroute"       // ticket, to
 	OpBreaker      = "breaker"       // agent
 	OpResetBreaker = "breaker_reset" // agent
 	OpResume       = "resume"        // agent
-	OpResult       = "result"        // ticket: read its result
-	OpReturn       = "return"        // ticket: read its return
+	OpResult       = "result"        // ticket; reads its result
+	OpReturn       = "return"        // ticket; reads its return
 	OpRollback     = "rollback"      // ticket, reason
-	OpSubmitUnder  = "submit_under"  // hand off from a lease
+	OpSubmitUnder  = "submit_under"  // hands off from a lease
 	OpSupervise    = "supervise"     //
 	OpTake         = "take"          // ticket
-	OpTopology     = "topology"      // make the streams, or mend them
+	OpTopology     = "topology"      // creates or repairs the streams
 	OpTree         = "tree"          // ticket
 	OpWhy          = "why"           // ticket
 	OpWork         = "work"          // agent, or capability
 )
 
-// What Explain adds to the words of lifecycle.Wait, from the directory.
+// Reasons to wait that Explain finds in the directory, in addition to those of lifecycle.
 const (
-	WaitWorker lifecycle.Wait = "worker" // none of its agent is running
+	WaitWorker lifecycle.Wait = "worker" // no worker of its agent is running
 	WaitResume lifecycle.Wait = "resume" // its agent is paused
 	WaitSlot   lifecycle.Wait = "slot"   // all workers of its agent are busy
-	WaitPoll   lifecycle.Wait = "poll"   // a program that polls for its agent
+	WaitPoll   lifecycle.Wait = "poll"   // its agent has no worker, only a program that polls
 )
 
-// explainer puts an explanation together.
+// explainer builds an explanation.
 type explainer struct {
 	Situation
 	e Explanation
-	// nextSaid is set once the sentences name the next event.
+	// nextSaid is true once a sentence has announced the next event.
 	nextSaid bool
 }
 
@@ -130,9 +132,18 @@ func NewAction(to, op string, args ...string) Action {
 	return Action{To: to, Op: op, Args: named}
 }
 
-// suggest adds an action. args are names and values in turn.
+// suggest adds an action once. args are names and values in turn.
 func (x *explainer) suggest(to, op string, args ...string) {
-	x.e.Actions = append(x.e.Actions, NewAction(to, op, args...))
+	x.addActions(NewAction(to, op, args...))
+}
+
+// addActions adds the actions that are not in the explanation yet.
+func (x *explainer) addActions(actions ...Action) {
+	for _, action := range actions {
+		if !slices.ContainsFunc(x.e.Actions, func(other Action) bool { return other.Op == action.Op && maps.Equal(other.Args, action.Args) }) {
+			x.e.Actions = append(x.e.Actions, action)
+		}
+	}
 }
 
 func (x *explainer) phase() {
@@ -161,7 +172,7 @@ func (x *explainer) phase() {
 	}
 }
 
-// pending: it stands in a queue, or no agent fits.
+// pending explains a handoff that waits in a queue or for an agent that fits.
 func (x *explainer) pending() {
 	s := x.State
 	switch {
@@ -182,6 +193,9 @@ func (x *explainer) pending() {
 	case s.Agent == protocol.Human:
 		x.forPerson()
 	case x.keptBack():
+	case s.Agent == "" && s.Target.Agent != "":
+		x.say("It has waited %s for a worker of %s; there was none when it was submitted.", x.span(s.SubmittedAt), s.Target.Agent)
+		x.suggest("see who can do what", OpAgents)
 	case s.Agent == "":
 		x.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", x.span(s.SubmittedAt), s.TargetWords())
 		x.suggest("see who can do what", OpAgents)
@@ -195,10 +209,10 @@ func (x *explainer) claimed() {
 	s := x.State
 	who := sentence(x.holder())
 	if !x.Directory.Present(s.Holder) {
-		x.say("%s claimed it %s, never said whether it takes it, and has stopped answering.", who, x.at(s.ClaimedAt))
+		x.say("%s claimed it %s, never accepted or refused it, and has stopped answering.", who, x.at(s.ClaimedAt))
 		return
 	}
-	x.say("%s claimed it %s and has not said yet whether it takes it.", who, x.at(s.ClaimedAt))
+	x.say("%s claimed it %s and has not accepted or refused it yet.", who, x.at(s.ClaimedAt))
 	x.say("Should it stop answering for %s, others may have it.", millisSpoken(s.LeaseMS))
 }
 
@@ -206,10 +220,10 @@ func (x *explainer) forPerson() {
 	s := x.State
 	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
 	x.goesBack()
-	x.e.Actions = append(x.e.Actions, personActions(s)...)
+	x.addActions(personActions(s)...)
 }
 
-// goesBack adds to whom it goes back when that is there again.
+// goesBack names the absent agents that get the handoff back as soon as one of them has a worker.
 func (x *explainer) goesBack() {
 	s := x.State
 	if len(s.Absent) == 0 || !s.OverdueSince.IsZero() || s.Escalations >= protocol.EscalationsTotalMax {
@@ -223,11 +237,11 @@ func (x *explainer) goesBack() {
 	for _, absence := range s.Absent[1:] {
 		others = append(others, absence.Agent)
 	}
-	x.say("It %s to %s when a worker of %s is there%s, unless %s takes it before.", verb, first, first,
+	x.say("It %s to %s when %s has a worker%s, unless %s takes it before.", verb, first, first,
 		After(", or else to ", strings.Join(others, " or ")), Person(s.Agent))
 }
 
-// queued: it waits for a worker of its agent.
+// queued explains a handoff that waits for a worker of its agent.
 func (x *explainer) queued() {
 	s := x.State
 	profile, _ := x.Directory.Agent(s.Agent)
@@ -237,7 +251,7 @@ func (x *explainer) queued() {
 	waited := fmt.Sprintf("It has waited %s for %s", x.span(s.OfferedAt), s.Agent)
 	ahead := x.aheadWords()
 	if len(x.Circle) > 0 {
-		x.say("It is in a deadlock: what holds the slots of %s waits for it, in a circle of %s. A supervisor takes the youngest of them out once it has stood there for %s.", s.Agent, Count(len(x.Circle), "handoff"), Spoken(lifecycle.AckTimeout(s)))
+		x.say("It is in a deadlock: the handoffs that hold the slots of %s wait for it, in a circle of %s. A supervisor takes the youngest of them out once it has waited for %s.", s.Agent, Count(len(x.Circle), "handoff"), Spoken(lifecycle.AckTimeout(s)))
 	}
 	switch {
 	case why == lifecycle.UnfitPaused:
@@ -247,7 +261,7 @@ func (x *explainer) queued() {
 		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 	case profile.MaxConcurrency > 0 && x.InHand >= profile.MaxConcurrency && why != lifecycle.UnfitAbsent:
 		x.e.WaitingFor = WaitSlot
-		x.say("%s, which has %s in hand and takes no more at a time%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
+		x.say("%s, which has %s in work, its maximum%s.", waited, Count(x.InHand, "handoff"), After(", ", ahead))
 	case live == 0 && polls:
 		x.e.WaitingFor = WaitPoll
 		x.say("%s, which %s%s.", waited, Polls(polled, x.Now), After(", ", ahead))
@@ -286,11 +300,10 @@ func (x *explainer) queued() {
 	}
 }
 
-// unexpected is how long a step that is due at once may be late before the reader is
-// told so.
+// unexpected is the longest delay of an immediate step before the explanation reports a problem.
 const unexpected = 10 * time.Second
 
-// noWorkerServes says why no worker takes anything.
+// noWorkerServes explains why no worker takes handoffs of the agent.
 func (x *explainer) noWorkerServes() string {
 	agent := x.State.Agent
 	for _, h := range x.Directory.Holders {
@@ -304,7 +317,8 @@ func (x *explainer) noWorkerServes() string {
 	return "no worker is running there"
 }
 
-// aheadWords say how many are before it, as far as that can be told.
+// aheadWords returns the number of handoffs ahead in the queue, or else the queue's length; it is
+// empty if both are unknown.
 func (x *explainer) aheadWords() string {
 	switch {
 	case x.Ahead == 0:
@@ -319,7 +333,7 @@ func (x *explainer) aheadWords() string {
 	return ""
 }
 
-// held: a worker or a person holds it.
+// held explains a handoff that a worker or a person has.
 func (x *explainer) held() {
 	s := x.State
 	who, attempt := sentence(x.holder()), fmt.Sprintf("attempt %d of %d", s.Attempt, s.Policy.MaxAttempts)
@@ -346,11 +360,12 @@ func (x *explainer) held() {
 		x.say("No progress has been reported.")
 	}
 	if !s.EstimatedCompletion.IsZero() {
-		x.say("It should be done by %s, as was said when it was taken.", x.clock(s.EstimatedCompletion))
+		x.say("It should be done by %s, by the estimate given when it was taken.", x.clock(s.EstimatedCompletion))
 	}
 }
 
-// conditional: its agent needs something first.
+// conditional explains a handoff whose agent has asked a question, has deferred it, or waits for
+// children.
 func (x *explainer) conditional() {
 	s := x.State
 	switch {
@@ -364,10 +379,7 @@ func (x *explainer) conditional() {
 			x.nextSaid = true
 		}
 	default:
-		asked := s.Source
-		if _, known := x.Directory.Agent(asked); !known {
-			asked = protocol.Human
-		}
+		asked := lifecycle.Asked(s, x.Directory)
 		x.say("%s needs %s before it takes it%s.", sentence(Person(s.Agent)), Needs(*s.Conditions), After(", and says: ", quoted(s.Conditions.Reason)))
 		x.estimate()
 		if s.ConditionRounds > s.Policy.MaxConditions { // an answer would be refused
@@ -380,13 +392,13 @@ func (x *explainer) conditional() {
 	}
 }
 
-// variableName matches what a variable may be called; other needs are questions in words.
+// variableName matches the names of variables. Any other need is a question in words.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
-// questionNumber is the number of what a handoff asks.
+// questionNumber returns the number of the handoff's question.
 func questionNumber(s protocol.State) string { return strconv.Itoa(lifecycle.QuestionOf(s).N) }
 
-// Asks names what a handoff asks of others by its number; empty where it asks nothing.
+// Asks returns the number and the kind of a handoff's question; it is empty without a question.
 func Asks(s protocol.State) string {
 	asks := lifecycle.QuestionOf(s)
 	if asks.Kind == lifecycle.AsksNothing {
@@ -395,8 +407,8 @@ func Asks(s protocol.State) string {
 	return fmt.Sprintf("question %d (%s)", asks.N, asks.Kind)
 }
 
-// answerArgs are the arguments of an answer to what a handoff asks: a value for each need that
-// is a name, words for the others, and the permission.
+// answerArgs returns the arguments of an answer: a value for each need that is the name of a
+// variable, text for the others, and the permission.
 func answerArgs(s protocol.State) []string {
 	args := []string{"ticket", s.Ticket, "question", questionNumber(s)}
 	if len(s.Conditions.NeedsPermission) > 0 {
@@ -417,26 +429,26 @@ func answerArgs(s protocol.State) []string {
 	return args
 }
 
-// estimate: how long the agent said that it needs, once it takes it.
+// estimate adds the agent's estimate of the time that it needs after it takes the handoff.
 func (x *explainer) estimate() {
 	if ms := x.State.EstimatedCompletionMS; ms > 0 {
-		x.say("Once %s takes it, it needs %s, as it said.", Person(x.State.Agent), millisSpoken(ms))
+		x.say("Once %s takes it, it needs %s, by its own estimate.", Person(x.State.Agent), millisSpoken(ms))
 	}
 }
 
-// awaiting: it was handed off, and comes back when that has ended.
+// awaiting explains a suspended handoff, which continues when its children have ended.
 func (x *explainer) awaiting() {
 	s := x.State
 	all, open := s.Children.Awaited.Len(), s.Children.Awaited.Without(s.Children.Closed).Len()
 	if open == 0 {
-		x.say("What %s has handed off has ended.", Person(s.Agent))
+		x.say("The children of %s have ended.", Person(s.Agent))
 		return
 	}
 	x.say("%s has handed off %s and waits, since %s, for %s: %s.", sentence(Person(s.Agent)), partOfIt(all), x.clock(s.ConditionedAt), ofThem(open, all), x.relatives(open, "part"))
 	x.say("When that is over, %s gets it back.", Person(s.Agent))
 }
 
-// group: its members bring it on.
+// group explains a group, which ends when its members do.
 func (x *explainer) group() {
 	s := x.State
 	ended, succeeded := s.Children.Closed.Len(), s.Children.Succeeded.Len()
@@ -458,7 +470,7 @@ func (x *explainer) group() {
 	x.suggest("see all of its members", OpTree, "ticket", s.Ticket)
 }
 
-// retrying: the next attempt has its time.
+// retrying explains a handoff that waits for the time of its next attempt.
 func (x *explainer) retrying() {
 	s := x.State
 	x.say("Attempt %d of %d at %s ended without a result%s.", s.Attempt, s.Policy.MaxAttempts, Person(s.Agent), x.lastEnd())
@@ -470,7 +482,7 @@ func (x *explainer) retrying() {
 	}
 }
 
-// refused: no other agent fits.
+// refused explains a handoff that no other agent can take.
 func (x *explainer) refused() {
 	s := x.State
 	why := x.because(cmp.Or(s.Message, s.Reason))
@@ -483,7 +495,7 @@ func (x *explainer) refused() {
 	x.say("%s refused it %s%s.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
 }
 
-// stopping: its end was asked for.
+// stopping explains a handoff that is being cancelled or rolled back.
 func (x *explainer) stopping() {
 	s := x.State
 	what := "be cancelled"
@@ -498,5 +510,87 @@ func (x *explainer) stopping() {
 		x.say("%s had it and has stopped answering.", sentence(x.holder()))
 		return
 	}
-	x.say("%s has it, was told, and has until %s to stop.", sentence(x.holder()), x.clock(s.CancelRequestedAt.Add(time.Duration(s.Policy.CancelGraceMS)*time.Millisecond)))
+	x.say("%s has it, was notified, and has until %s to stop.", sentence(x.holder()), x.clock(s.CancelRequestedAt.Add(time.Duration(s.Policy.CancelGraceMS)*time.Millisecond)))
+}
+
+// Places that keep an unsuccessful end. Each names the others.
+const (
+	KeptInInbox      = "inbox"
+	KeptAsReturn     = "return"
+	KeptAsDeadLetter = "dead letters"
+)
+
+// Kept names the places that keep an unsuccessful end, except for the one shown.
+func Kept(s protocol.State, shown string) string {
+	if !s.Closed || s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial {
+		return ""
+	}
+	var places []string
+	if s.ReturnTicket != "" && shown != KeptAsReturn {
+		places = append(places, fmt.Sprintf("return to %s (%s)", s.Source, s.ReturnTicket))
+	}
+	if s.Inbox != "" && shown != KeptInInbox {
+		places = append(places, "inbox of "+s.Inbox)
+	}
+	if lifecycle.DeadLetter(s) && shown != KeptAsDeadLetter {
+		places = append(places, "dead letters")
+	}
+	return Join(places...)
+}
+
+// Overdue returns when an open handoff became overdue, and when it closes.
+func Overdue(s protocol.State) string {
+	if s.Closed || s.OverdueSince.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("since %s, closes %s", Instant(s.OverdueSince), Instant(lifecycle.Deadline(s)))
+}
+
+// OverdueMark marks an overdue handoff in a list.
+func OverdueMark(s protocol.State, now time.Time) string {
+	if s.Closed || s.OverdueSince.IsZero() {
+		return ""
+	}
+	return "overdue, closes in " + Spoken(lifecycle.Deadline(s).Sub(now))
+}
+
+// Complexity returns a class that the fleet assigned because the source named none, and the rule
+// that assigned it: "medium, by rule 1 of the fleet". It is empty if the source named the class.
+func Complexity(s protocol.State) string {
+	class, by, found := strings.Cut(s.Classified, "/")
+	switch rule, isRule := strings.CutPrefix(by, "rule "); {
+	case !found:
+		return ""
+	case isRule:
+		return class + ", by rule " + rule + " of the fleet"
+	}
+	return class + ", by a " + by
+}
+
+// WaitBreaker: the circuit breaker of its agent blocks the handoff.
+const WaitBreaker lifecycle.Wait = "breaker"
+
+// keptBack explains a breaker that blocks the handoff: its failures, its state, and the probe that
+// may close it. It returns false if no breaker blocks the handoff.
+func (x *explainer) keptBack() bool {
+	agent, h, kept := lifecycle.KeptBack(x.State, x.query(x.Now))
+	if !kept {
+		return false
+	}
+	state, until := lifecycle.Breaker(h, x.Directory.BreakerPolicy(agent), x.Now)
+	x.e.WaitingFor = WaitBreaker
+	last := ""
+	if f := h.LastFailure; f != nil {
+		last = fmt.Sprintf(", the last (%s) %s", f.Ticket, x.at(f.At))
+	}
+	x.say("It waits because the breaker of %s is %s: %s failed there%s.", agent, state, Count(len(h.Failures), "handoff"), last)
+	switch {
+	case state == lifecycle.BreakerOpen:
+		x.say("One is tried %s, in %s; the others go on when that succeeds.", x.at(until), Spoken(until.Sub(x.Now)))
+	case len(h.Probes) > 0:
+		x.say("Handoff %s tries whether it has recovered; the others go on when that succeeds.", h.Probes[0].Ticket)
+	}
+	x.suggest("close the breaker, if the agent has recovered", OpResetBreaker, "agent", agent)
+	x.suggest(toAnother, OpReroute, "ticket", x.State.Ticket, "to", "")
+	return true
 }

@@ -9,18 +9,19 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Gates: what stands between a handoff and its next offer, in words.
-
-// GateWords says what a gate waits for now.
+// GateWords returns the condition that a gate waits for.
 func GateWords(s protocol.State) string {
 	gate := s.Gate
 	switch gate.First() {
 	case protocol.GateApproval:
-		return fmt.Sprintf("%s to say whether %s may have it", Person(gate.Approver), Person(gate.Agent))
+		return fmt.Sprintf("%s to decide if %s may have it", Person(gate.Approver), Person(gate.Agent))
 	case protocol.GateBudget:
+		if lifecycle.ExhaustedBudget(s) == "" {
+			return "its open children to end, or its limits to be raised"
+		}
 		return "its limits to be raised"
 	case protocol.GateBids:
-		if s.Bidding == nil { // no entry that is read has that
+		if s.Bidding == nil { // such an entry cannot be read
 			return "bids"
 		}
 		return fmt.Sprintf("the bids of %s, until %s", enumerate(s.Bidding.Calls), Instant(s.Bidding.Until))
@@ -35,7 +36,7 @@ func GateWords(s protocol.State) string {
 	return "a supervisor to offer it"
 }
 
-// GateRules says what asks for an approval: risk high; rule "prod".
+// GateRules lists the reasons for an approval: risk high; rule "prod".
 func GateRules(s protocol.State) string {
 	var words []string
 	switch {
@@ -59,8 +60,8 @@ func GateRules(s protocol.State) string {
 	return strings.Join(words, "; ")
 }
 
-// AgentGates returns which handoffs to an agent are approved first: by its profile, and by rules of
-// the fleet, whose source, type and the like may narrow them.
+// AgentGates lists the handoffs to an agent that need approval: by its profile, and by rules of the
+// fleet, with the conditions of each rule.
 func AgentGates(agent protocol.Profile, fleet *protocol.Fleet) (gates []string) {
 	switch agent.Approve {
 	case "", protocol.ApproveNever:
@@ -97,7 +98,7 @@ func AgentGates(agent protocol.Profile, fleet *protocol.Fleet) (gates []string) 
 	return gates
 }
 
-// fromRisk names the handoffs of a risk or a higher one, to which those without a risk belong.
+// fromRisk names the handoffs with this risk or a higher one; they include those without a risk.
 func fromRisk(least protocol.Risk) string {
 	if least == protocol.RiskHigh {
 		return "a high risk, or none given"
@@ -105,7 +106,7 @@ func fromRisk(least protocol.Risk) string {
 	return "a " + string(least) + " risk and above, or none given"
 }
 
-// gate says what a handoff waits for before it is offered.
+// gate explains why a handoff waits before it is offered.
 func (x *explainer) gate() {
 	s := x.State
 	if len(s.Refused) > 0 {
@@ -126,7 +127,11 @@ func (x *explainer) gate() {
 		}
 		return
 	}
-	words := fmt.Sprintf("It awaits the approval of %s, that %s may have it", Person(gate.Approver), Person(gate.Agent))
+	approver := gate.Approver
+	if approver == protocol.Human {
+		approver = capital(Person(approver))
+	}
+	words := fmt.Sprintf("%s must approve before %s gets it", approver, Person(gate.Agent))
 	if rules := GateRules(s); rules != "" {
 		words += " (" + rules + ")"
 	}
@@ -138,12 +143,12 @@ func (x *explainer) gate() {
 	}
 }
 
-// raiseBudget is what a person does for a handoff whose budget has run out.
+// raiseBudget returns the action that raises the exhausted limit of a handoff.
 func raiseBudget(s protocol.State) Action {
 	return NewAction("raise its limit", OpRaise, "ticket", s.Ticket, "limit", lifecycle.ExhaustedBudget(s))
 }
 
-// blockerWords says which handoff is in the way of another's locks.
+// blockerWords names a handoff that blocks the locks of another.
 func blockerWords(b lifecycle.Blocker) string {
 	if b.Waits {
 		return fmt.Sprintf("%s asked for %s before it", b.Ticket, b.Path)
@@ -159,48 +164,4 @@ func times(n int) string {
 		return "twice"
 	}
 	return fmt.Sprintf("%d times", n)
-}
-
-// describeGate is Event for the events of a gate.
-func describeGate(e protocol.Event) (by, detail string) {
-	switch e := e.(type) {
-	case *protocol.Gated:
-		kinds := make([]string, len(e.Waits))
-		for i, kind := range e.Waits {
-			kinds[i] = string(kind)
-		}
-		asked := ""
-		if e.Approver != "" {
-			asked = e.Approver + " is asked"
-		}
-		if len(e.Calls) > 0 {
-			return e.By, fmt.Sprintf("before the first offer: %s asked for a bid, until %s", are(e.Calls), Instant(e.Until))
-		}
-		return e.By, Join("before "+e.Agent+": "+strings.Join(kinds, ", "), asked, strings.Join(e.Rules, ", "), e.Why)
-	case *protocol.GateOpened:
-		return e.By, string(e.Gate)
-	case *protocol.Awarded:
-		winner := "the best bid"
-		if len(e.Bids) > 0 {
-			winner = e.Bids[0].Agent
-		}
-		return e.By, Join(winner+" gets it", bids(e.AwardTerms))
-	case *protocol.Unawarded:
-		return e.By, Join("no agent gets it by a bid", bids(e.AwardTerms))
-	case *protocol.BidAnswered:
-		return e.By, BidAnswer(e.Answer, e.Agent)
-	case *protocol.Decided:
-		return e.By, Join(e.Description, "risk "+string(e.Risk), e.Rationale)
-	case *protocol.Approved:
-		agent := e.Agent
-		if agent == protocol.AnyAgent {
-			agent = "any agent"
-		}
-		return e.By, Join("for "+agent, e.Comment)
-	case *protocol.Denied:
-		return e.By, Join("for "+e.Agent, e.Reason)
-	case *protocol.Lapsed:
-		return e.By, fmt.Sprintf("%s did not answer; %s is asked", e.From, e.To)
-	}
-	return describeFamily(e)
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Situation is what an explanation is made of.
+// Situation is the input of Explain.
 type Situation struct {
 	State     protocol.State
 	Directory *lifecycle.Directory
+	Reserved  lifecycle.Reserved // of the other members of its group
 	Now       time.Time
 	Zone      *time.Location // of the reader
-	Ahead     int64          // handoffs that its agent's workers get before it; -1 is unknown
-	InHand    int            // handoffs that its agent has in hand, where it has max_concurrency
-	Depth     int            // handoffs in the queue or in work at its agent; -1 is unknown
-	Open      []Relative     // the first of its open members, or of the handoffs it waits for
+	Ahead     int64          // handoffs before it in its agent's queue; -1 is unknown
+	InHand    int            // handoffs that its agent holds; 0 without max_concurrency
+	Depth     int            // handoffs that its agent has in its queue or in work; -1 is unknown
+	Open      []Relative     // the first relativesRead of its open members or awaited children
 
-	Blockers []lifecycle.Blocker // handoffs that are in the way of its locks
-	Circle   []string            // tickets of a circle in which it waits for itself
+	Blockers []lifecycle.Blocker // handoffs that block its locks
+	Circle   []string            // tickets of a deadlock that includes it
 
-	// Next is the handoff that it was handed on as by goto, and Last the one that its chain has
-	// come to.
+	// Next is the handoff that this one continues as, and Last the most recent one of the chain.
 	Next, Last protocol.State
 }
 
@@ -38,14 +38,14 @@ type Relative struct {
 	State  protocol.State // zero until it is submitted
 }
 
-// IndexPatience is the longest wait for an answer of the index that is optional.
+// IndexPatience bounds the wait for an optional answer of the index.
 const IndexPatience = 500 * time.Millisecond
 
-// relativesRead is how many relatives of a handoff are looked up.
+// relativesRead bounds the relatives that are read.
 const relativesRead = 5
 
-// Gather reads the situation of a handoff. It fails only where the ledger does: the
-// explanation leaves out what else cannot be read.
+// Gather reads the situation of a handoff. It fails only if the ledger or the directory cannot be
+// read; it leaves out other facts that it cannot read.
 func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string, zone *time.Location) (Situation, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if errors.Is(err, broker.ErrNotFound) {
@@ -56,11 +56,11 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	}
 	s := Situation{State: head.State, Now: time.Now(), Zone: zone, Ahead: -1, Depth: -1}
 	for _, at := range []time.Time{head.At, head.State.UpdatedAt} {
-		if at.After(s.Now) { // our clock is slow
+		if at.After(s.Now) { // the local clock is slow
 			s.Now = at
 		}
 	}
-	if s.Directory, err = observed(ctx, b, head.State); err != nil {
+	if err = s.observe(ctx, b); err != nil {
 		return Situation{}, err
 	}
 	if s.Open, err = openRelatives(ctx, b, head.State); err != nil {
@@ -92,7 +92,8 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	return s, nil
 }
 
-// circleOf finds the circle in which those that wait for a handoff have the slots that it waits for.
+// circleOf finds the deadlock that includes a handoff: those that wait for it hold the slots that
+// it waits for.
 func circleOf(ctx context.Context, b *broker.Broker, s protocol.State, now time.Time) ([]string, error) {
 	waiters, keepsSlot, err := broker.WaitersOf(ctx, b.Head, s)
 	if err != nil || !keepsSlot {
@@ -114,7 +115,7 @@ func circleOf(ctx context.Context, b *broker.Broker, s protocol.State, now time.
 	return nil, nil
 }
 
-// chainOf reads the ends of the chain of a handoff that was handed on.
+// chainOf reads the next and the last handoff of the chain that a handoff continues as.
 func chainOf(ctx context.Context, b *broker.Broker, s protocol.State) (next, last protocol.State, err error) {
 	ticket, goesOn := lifecycle.NextInChain(s)
 	if !goesOn {
@@ -131,21 +132,21 @@ func chainOf(ctx context.Context, b *broker.Broker, s protocol.State) (next, las
 	return head.State, end.State, err
 }
 
-// observed returns the directory as a supervisor sees it that has run for long. A
-// snapshot may lag behind a new holder: one that seems gone is read by itself.
-func observed(ctx context.Context, b *broker.Broker, s protocol.State) (*lifecycle.Directory, error) {
-	directory, err := b.DirectoryOf(ctx, s)
+// observe reads the directory as a supervisor sees it that has long been connected.
+func (x *Situation) observe(ctx context.Context, b *broker.Broker) error {
+	q, err := b.Query(ctx, x.State)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.Held() && !directory.Present(s.Holder) {
-		if holder, err := b.Holder(ctx, s.Holder); err == nil {
-			directory = directory.With(holder)
-		}
-	}
-	long := *directory
-	long.ConnectedSince = s.SubmittedAt.Add(-time.Duration(protocol.LeaseMaxMS) * time.Millisecond)
-	return &long, nil
+	long := *q.Directory
+	long.ConnectedSince = x.State.SubmittedAt.Add(-time.Duration(protocol.LeaseMaxMS) * time.Millisecond)
+	x.Directory, x.Reserved = &long, q.Reserved
+	return nil
+}
+
+// query returns the arguments of a decision at an instant.
+func (x *Situation) query(now time.Time) lifecycle.Query {
+	return lifecycle.Query{Directory: x.Directory, Now: now, Reserved: x.Reserved}
 }
 
 // openRelatives reads the first relatives that a handoff waits for.
@@ -166,7 +167,8 @@ func openRelatives(ctx context.Context, b *broker.Broker, s protocol.State) ([]R
 	return open, nil
 }
 
-// openOrdinals returns the members, or the children, that an open handoff waits for.
+// openOrdinals returns the ordinals of the members, or the children, that an open handoff waits
+// for.
 func openOrdinals(s protocol.State) []int {
 	switch {
 	case s.Children == nil || s.Closed:
@@ -177,8 +179,8 @@ func openOrdinals(s protocol.State) []int {
 	return s.Children.Awaited.Without(s.Children.Closed).Numbers()
 }
 
-// aheadOf asks the index how many handoffs an agent's workers get before this one;
-// false where the answer is missing or uncertain.
+// aheadOf asks the index for the number of handoffs before this one in its agent's queue. It
+// returns false if the answer is missing or uncertain.
 func aheadOf(ctx context.Context, ix ask.Answers, ticket string) (int64, bool) {
 	ctx, cancel := context.WithTimeout(ctx, IndexPatience)
 	defer cancel()

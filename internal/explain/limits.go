@@ -9,7 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Barred says which hand-off of a handoff was refused by a limit or a rule; empty is none.
+// Barred describes the refusal of a hand-off by a limit or a rule; it is empty without a refusal.
 func Barred(s protocol.State) string {
 	b := s.Barred
 	if b == nil {
@@ -25,7 +25,7 @@ func Barred(s protocol.State) string {
 	return words
 }
 
-// refusedBy names the limit that refused a hand-off, or else the rule, by its code.
+// refusedBy returns the limit that refused a hand-off, or else the code of the rule.
 func refusedBy(code protocol.Code, field string) string {
 	if strings.HasPrefix(field, "limits.") {
 		return field
@@ -33,16 +33,16 @@ func refusedBy(code protocol.Code, field string) string {
 	return string(code)
 }
 
-// barredText is the event of a hand-off that was refused.
+// barredText describes the event of a refused hand-off.
 func barredText(e *protocol.Barred) string {
 	where := refusedBy(e.Code, e.Field)
 	if e.FellBack {
-		return Join(fmt.Sprintf("its hand-off to %s was refused (%s), and its result stands", e.To, where), e.Words)
+		return Join(fmt.Sprintf("its hand-off to %s was refused (%s), and its own result counts", e.To, where), e.Words)
 	}
 	return Join(fmt.Sprintf("a hand-off to %s was refused (%s)", e.To, where), e.Words)
 }
 
-// Limits says what is left of the limits of a handoff, and of what; empty is that it has none.
+// Limits returns the remaining and the total amount of each limit; it is empty without limits.
 func Limits(s protocol.State) string {
 	if s.Limits == nil || s.Account == nil {
 		return ""
@@ -65,12 +65,12 @@ func Limits(s protocol.State) string {
 	}
 	text := "left: " + strings.Join(words, ", ")
 	if next, goesOn := lifecycle.NextInChain(s); s.Closed && goesOn {
-		text += "; the rest went on with " + next
+		text += "; the remaining budget passed to " + next
 	}
 	return text
 }
 
-// Depth says how deep a handoff is in its lineage; empty is one that follows from none.
+// Depth returns the depth of a handoff in its lineage; it is empty for the first of a lineage.
 func Depth(s protocol.State) string {
 	if d := s.Lineage.DepthOf(); d > 0 {
 		return Count(d, "hand-off") + " deep"
@@ -78,7 +78,7 @@ func Depth(s protocol.State) string {
 	return ""
 }
 
-// limits says what limits say of a handoff: what was refused, and what is left.
+// limits adds refused hand-offs and the remaining limits.
 func (x *explainer) limits() {
 	s := x.State
 	if words := Barred(s); words != "" {
@@ -108,4 +108,39 @@ func amountsText(a protocol.Amounts) string {
 		words = append(words, "a cost of "+Cost(a.CostMicros))
 	}
 	return strings.Join(words, ", ")
+}
+
+// Usage formats usage: "1200 tokens, cost 0.03, 2 calls". It is empty for no usage.
+func Usage(u protocol.Usage) string {
+	var parts []string
+	if u.Tokens > 0 {
+		parts = append(parts, Count(int(u.Tokens), "token"))
+	}
+	if u.CostMicros > 0 {
+		parts = append(parts, "cost "+Cost(u.CostMicros))
+	}
+	if u.Calls > 0 {
+		parts = append(parts, Count(int(u.Calls), "call"))
+	}
+	if u.TimeMS > 0 {
+		parts = append(parts, "worked "+Millis(u.TimeMS))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Cost formats millionths of the fleet's currency with 2 to 6 decimals: 0.03, 1.50, 0.000125.
+func Cost(micros int64) string {
+	text := fmt.Sprintf("%d.%06d", micros/1_000_000, micros%1_000_000)
+	for strings.HasSuffix(text, "0") && len(text)-strings.IndexByte(text, '.') > 3 {
+		text = text[:len(text)-1]
+	}
+	return text
+}
+
+// used is Usage of a pointer that may be nil.
+func used(u *protocol.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return Usage(*u)
 }

@@ -8,32 +8,25 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// What happens to a handoff if nothing else does, in words.
-
-// Next is the next thing that happens by itself.
+// Next is the next event, if no agent or person acts before.
 type Next struct {
 	At    time.Time          `json:"at"`
-	Event protocol.EventType `json:"event"`        // what it comes to: escalated, closed, …
-	To    string             `json:"to,omitempty"` // the agent that has it then
+	Event protocol.EventType `json:"event"`        // result: escalated, closed, …
+	To    string             `json:"to,omitempty"` // the agent that gets it
 	Words string             `json:"words"`
-	// Overdue says that it should have happened by now: no supervisor seems to run.
+	// Overdue reports that the event is late: no supervisor seems to run.
 	Overdue bool `json:"overdue,omitempty"`
 
-	reminder   time.Time // of its worker, before that
-	unreminded bool      // and it should have come by now
+	reminder   time.Time // when its worker is reminded, before At; zero if never
+	unreminded bool      // the reminder is late
 	because    string
-	clock      protocol.Clock // that runs out then, if one does
-	loose      bool           // At is the latest, not the exact instant
+	clock      protocol.Clock // the clock that causes it, if one does
+	loose      bool           // At is the latest time, not an exact one
 }
 
-// foresee asks the core; nil where it says nothing, or chokes on the state.
-func (x *explainer) foresee() (next *Next) {
+// foresee returns the next decision of the core. It returns nil if there is none.
+func (x *explainer) foresee() *Next {
 	s := x.State
-	defer func() {
-		if recover() != nil { // as a reconcile would: the handoff is stuck
-			next = nil
-		}
-	}()
 	f, ok := x.ahead(s, x.Now)
 	var reminder time.Time
 	for ok && onlyReminds(f.Events) {
@@ -57,10 +50,10 @@ func (x *explainer) foresee() (next *Next) {
 	return n
 }
 
-// ahead is the next decision from an instant on: of the core by its clocks, or by the workspace once
-// the wait for locks is over.
+// ahead returns the next decision from an instant on, by the core's clocks or by the end of the
+// wait for locks, whichever is earlier.
 func (x *explainer) ahead(s protocol.State, from time.Time) (lifecycle.Foreseen, bool) {
-	f, ok := lifecycle.Foresee(s, x.Directory, from)
+	f, ok := lifecycle.Foresee(s, x.query(from))
 	if locks, waits := lifecycle.ForeseeLocks(s, from); waits && (!ok || locks.At.Before(f.At)) {
 		return locks, true
 	}
@@ -71,14 +64,14 @@ func onlyReminds(events []protocol.Event) bool {
 	return len(events) == 1 && events[0].EventType() == protocol.EventReminded
 }
 
-// dependsOnOthers tells whether a decision that is due may have become so only
-// just now, because an agent came or went.
+// dependsOnOthers reports whether a decision may have become due just now because an agent came or
+// went.
 func dependsOnOthers(s protocol.State, events []protocol.Event) bool {
 	switch e := events[0].(type) {
 	case *protocol.LeaseLost:
 		return e.Reason != protocol.NotAcknowledged
 	case *protocol.Offered:
-		return s.Agent == "" // an agent that fits has come
+		return s.Agent == "" // an agent that fits may just have come
 	case *protocol.TimedOut:
 		return e.Clock == protocol.ClockAcknowledge || e.Clock == protocol.ClockQueue
 	case *protocol.Closed:
@@ -87,7 +80,7 @@ func dependsOnOthers(s protocol.State, events []protocol.Event) bool {
 	return s.Policy.OnNoTaker == protocol.NoTakerQueue && s.Phase == protocol.PhaseRejected
 }
 
-// effect says what the events come to.
+// effect describes the result of the events.
 func (x *explainer) effect(n *Next, s protocol.State, events []protocol.Event) {
 	for _, event := range events {
 		switch e := event.(type) {
@@ -153,19 +146,19 @@ func offeredWords(e *protocol.Offered, s protocol.State) string {
 	return "it goes to " + Person(e.Agent)
 }
 
-// cause says why it happens then.
+// cause describes why the events happen then.
 func (x *explainer) cause(n *Next, s protocol.State, events []protocol.Event) {
 	for _, event := range events {
 		switch e := event.(type) {
-		case *protocol.LeaseLost: // the sentences say it already
+		case *protocol.LeaseLost: // the sentences contain it already
 			if e.Reason == protocol.NotAcknowledged {
-				n.because = "it has not been said by then whether it is taken"
+				n.because = "it has not been accepted or refused by then"
 			}
 			return
 		case *protocol.TimedOut:
 			n.clock, n.because = e.Clock, x.clockRunsOut(e.Clock, s)
 			if _, seen := x.Directory.LastPresent[s.Agent]; e.Clock == protocol.ClockAcknowledge && !seen && !n.At.After(x.Now) {
-				// Its last worker went since, and we did not see when.
+				// Its last worker left at an unknown time since.
 				n.loose, n.At = true, x.Now.Add(lifecycle.AckTimeout(s)).UTC()
 			}
 			return
@@ -187,7 +180,7 @@ func (x *explainer) cause(n *Next, s protocol.State, events []protocol.Event) {
 	}
 }
 
-// itsWorker is who has a handoff, where that was said before.
+// itsWorker refers to the person or worker that a previous sentence named.
 func itsWorker(s protocol.State) string {
 	if s.Agent == protocol.Human {
 		return "that person"
@@ -195,7 +188,7 @@ func itsWorker(s protocol.State) string {
 	return "its worker"
 }
 
-// taker is the role that takes a handoff from where it is.
+// taker returns the role that takes the handoff from its queue.
 func taker(s protocol.State) string {
 	if s.Agent == protocol.Human {
 		return "person"
@@ -203,7 +196,7 @@ func taker(s protocol.State) string {
 	return "worker"
 }
 
-// clockRunsOut says what will be the case when a clock has run out.
+// clockRunsOut returns the reason for a future timeout.
 func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string {
 	switch p := s.Policy; clock {
 	case protocol.ClockAcknowledge:
@@ -228,11 +221,11 @@ func (x *explainer) clockRunsOut(clock protocol.Clock, s protocol.State) string 
 	return "its deadline passes then"
 }
 
-// clockRanOut says what was the case when a clock had run out.
+// clockRanOut returns the reason for a past timeout.
 func (x *explainer) clockRanOut(clock protocol.Clock) string {
 	switch clock {
 	case protocol.ClockAcknowledge:
-		return "no worker was there to take it"
+		return "no worker was running to take it"
 	case protocol.ClockQueue:
 		return "it was not taken in time"
 	case protocol.ClockWork:
@@ -247,7 +240,7 @@ func (x *explainer) clockRanOut(clock protocol.Clock) string {
 	return "its deadline passed"
 }
 
-// tellNext adds what happens next to the sentences, and to the explanation.
+// tellNext adds the next event to the sentences and to the explanation.
 func (x *explainer) tellNext(n *Next) {
 	if n == nil || n.Words == "" {
 		return
@@ -269,7 +262,7 @@ func (x *explainer) tellNext(n *Next) {
 		if n.clock != "" {
 			because = ", because " + x.clockRanOut(n.clock)
 		}
-		x.say("What comes next has been due since %s: %s%s.", x.clock(n.At), n.Words, because)
+		x.say("The next step has been due since %s: %s%s.", x.clock(n.At), n.Words, because)
 		x.noSupervisor()
 	case x.nextSaid && (n.Event == protocol.EventOffered || x.e.WaitingFor == lifecycle.WaitTaker):
 	case n.loose:
@@ -282,15 +275,15 @@ func (x *explainer) tellNext(n *Next) {
 	}
 }
 
-// noSupervisor says why what is due does not happen.
+// noSupervisor explains why an event that is due does not happen.
 func (x *explainer) noSupervisor() {
 	x.say("No supervisor seems to be running, or it cannot keep up.")
 	x.suggest("start a supervisor", OpSupervise)
 	x.suggest("see what may be wrong", OpDoctor)
 }
 
-// clock writes an instant as a watch has it: 14:05, with the date where that is
-// not today's, with seconds where it is near.
+// clock formats an instant: 14:05, with a date unless it is today's, with seconds if the instant is
+// less than 10 minutes away.
 func (x *explainer) clock(at time.Time) string {
 	at, now := at.In(x.Zone), x.Now.In(x.Zone)
 	format := "15:04"
@@ -306,7 +299,7 @@ func (x *explainer) clock(at time.Time) string {
 	return at.Format("2 January 2006 at " + format)
 }
 
-// at is clock with the word before it that it has in a sentence.
+// at returns clock after "at" or "on".
 func (x *explainer) at(at time.Time) string {
 	if at.In(x.Zone).Format(time.DateOnly) == x.Now.In(x.Zone).Format(time.DateOnly) {
 		return "at " + x.clock(at)
@@ -314,10 +307,10 @@ func (x *explainer) at(at time.Time) string {
 	return "on " + x.clock(at)
 }
 
-// span says for how long something has been so.
+// span returns the time since an instant.
 func (x *explainer) span(at time.Time) string { return Spoken(x.Now.Sub(at)) }
 
-// because adds the reason that a person, an agent or the core gave, if there is one.
+// because appends the reason that a person, an agent or the core gave, if any.
 func (x *explainer) because(words string) string {
 	if own := plain(words); own != words {
 		return ": " + own
@@ -325,7 +318,7 @@ func (x *explainer) because(words string) string {
 	return After(": ", quoted(words))
 }
 
-// relatives lists where those stand that a handoff waits for.
+// relatives lists the relatives that a handoff waits for, with their agents and states.
 func (x *explainer) relatives(open int, what string) string {
 	var parts []string
 	for _, r := range x.Open {
@@ -346,7 +339,7 @@ func (x *explainer) relatives(open int, what string) string {
 	return enumerate(parts)
 }
 
-// stands says in a word or two where a handoff stands.
+// stands returns the state of an open relative in one to four words.
 func stands(s protocol.State) string {
 	switch {
 	case s.Closed:

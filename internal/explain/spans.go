@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Join puts a comma between the parts that are not empty.
+// Join joins the parts that are not empty with commas.
 func Join(parts ...string) string {
 	kept := parts[:0:0]
 	for _, part := range parts {
@@ -17,14 +17,14 @@ func Join(parts ...string) string {
 	return strings.Join(kept, ", ")
 }
 
-// Took returns the whole milliseconds between two instants, and never less than none: what
-// is counted in milliseconds for programs reads the same for people.
+// Took returns the whole milliseconds between two instants, at least 0, so that people and programs
+// read the same number.
 func Took(from, to time.Time) time.Duration { return max(to.Sub(from), 0).Truncate(time.Millisecond) }
 
-// Millis writes a duration that is given in milliseconds.
+// Millis formats a number of milliseconds.
 func Millis(ms int64) string { return Duration(time.Duration(ms) * time.Millisecond) }
 
-// Duration writes a duration without needless zeros: 1h, 1m30s, 2d.
+// Duration formats a duration without trailing zeros: 1h, 1m30s, 2d.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -55,7 +55,7 @@ func Duration(d time.Duration) string {
 	return text
 }
 
-// Some lists the first words, and counts the rest.
+// Some joins the first three words, and counts the rest.
 func Some(words []string) string {
 	const few = 3
 	if len(words) <= few {
@@ -64,7 +64,7 @@ func Some(words []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:few], ", "), len(words)-few)
 }
 
-// Instant writes an instant in UTC, as logs and the ledger have it.
+// Instant formats an instant in UTC, as logs and the ledger do.
 func Instant(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -72,7 +72,7 @@ func Instant(at time.Time) string {
 	return at.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// Ago writes how long something has lasted, as coarse as a table needs it.
+// Ago formats the time since an instant in one unit, for a table.
 func Ago(since, now time.Time) string {
 	switch d := max(now.Sub(since), 0); {
 	case since.IsZero():
@@ -88,7 +88,7 @@ func Ago(since, now time.Time) string {
 	}
 }
 
-// Is adds the verb that fits n things.
+// Is appends the form of "to be" that fits n things.
 func Is(words string, n int) string {
 	if n == 1 {
 		return words + " is"
@@ -96,7 +96,7 @@ func Is(words string, n int) string {
 	return words + " are"
 }
 
-// Has adds the verb that fits n things.
+// Has appends "has" or "have".
 func Has(words string, n int) string {
 	if n == 1 {
 		return words + " has"
@@ -104,7 +104,7 @@ func Has(words string, n int) string {
 	return words + " have"
 }
 
-// Was adds the verb that fits n things.
+// Was appends "was" or "were".
 func Was(words string, n int) string {
 	if n == 1 {
 		return words + " was"

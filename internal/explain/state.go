@@ -11,17 +11,17 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// The functions of this file write a state for people, from the state alone.
+// The functions of this file describe a state without further reads.
 
-// Phrase says something about a state, and what the reader may do about it.
+// Phrase describes a part of a state, with the actions that the reader may take.
 type Phrase struct {
-	Words   string // empty where the actions alone are to be shown
+	Words   string // empty if only the actions are shown
 	Actions []Action
 }
 
 func phrase(words string, actions ...Action) Phrase { return Phrase{Words: words, Actions: actions} }
 
-// onTicket is an action that needs a ticket, and values that the reader fills in.
+// onTicket returns an action on a handoff, with empty arguments that the reader fills in.
 func onTicket(s protocol.State, to, op string, open ...string) Action {
 	args := map[string]string{"ticket": s.Ticket}
 	for _, name := range open {
@@ -33,11 +33,12 @@ func onTicket(s protocol.State, to, op string, open ...string) Action {
 	return Action{To: to, Op: op, Args: args}
 }
 
-// Phase writes the phase with its dimensions: closed or not, escalated, asked to stop.
+// Phase returns the phase, the outcome of a closed handoff, its escalation level, and a request to
+// cancel it.
 func Phase(s protocol.State) string {
 	word := string(s.Phase)
 	if s.Closed {
-		return fmt.Sprintf("%s (%s)", word, s.Outcome)
+		return ClosedPhase(s.Phase, s.Outcome)
 	}
 	if s.EscalationLevel > 0 {
 		word += fmt.Sprintf(", escalated to level %d", s.EscalationLevel)
@@ -51,7 +52,15 @@ func Phase(s protocol.State) string {
 	return word
 }
 
-// WaitingFor says what has to happen next.
+// ClosedPhase returns the phase of a closed handoff, and its outcome if that is another word.
+func ClosedPhase(phase protocol.Phase, outcome protocol.Outcome) string {
+	if string(phase) == string(outcome) {
+		return string(phase)
+	}
+	return fmt.Sprintf("%s (%s)", phase, outcome)
+}
+
+// WaitingFor returns the event that a handoff waits for.
 func WaitingFor(s protocol.State) Phrase {
 	switch {
 	case s.Closed:
@@ -90,8 +99,8 @@ func WaitingFor(s protocol.State) Phrase {
 	return phrase("a supervisor to decide", Action{To: "start a supervisor", Op: OpSupervise})
 }
 
-// Override returns a sentence about the rules that were set aside for the agent of a handoff; empty is
-// none.
+// Override returns a sentence about the rules that a person overrode to choose the agent. It is
+// empty if no rule was overridden.
 func Override(s protocol.State) string {
 	if !s.Overridden(s.Agent) {
 		return ""
@@ -103,29 +112,33 @@ func waitingForTaker(s protocol.State) Phrase {
 	switch {
 	case s.Held():
 		return phrase(fmt.Sprintf("%s, who has claimed it, to acknowledge it by %s", s.Agent, Instant(lifecycle.ClaimDue(s))))
+	case s.Agent == protocol.Human && len(s.Absent) > 0:
+		return phrase(fmt.Sprintf("a worker of %s to come, or a person", cmp.Or(s.Absent[0].Agent, s.TargetWords())), personActions(s)...)
 	case s.Agent == protocol.Human && len(s.Chain) > 0:
 		return phrase("a person", personActions(s)...)
 	case s.Agent == protocol.Human:
 		return phrase("a person", onTicket(s, toTake, OpTake))
+	case s.Agent == "" && s.Target.Agent != "":
+		return phrase(fmt.Sprintf("a worker of %s to come", s.Target.Agent))
 	case s.Agent == "":
 		return phrase("an agent that is fit to take it")
 	}
 	return phrase(fmt.Sprintf("%s to take it", s.Agent))
 }
 
-// The words of actions on a handoff that waits for a person, or an agent.
+// Words of actions on a handoff that waits for a person or an agent.
 const (
 	toTake    = "do it yourself"
 	toAnother = "give it to another agent"
 )
 
-// personActions are what a person may do about a handoff that waits for one.
+// personActions returns the actions on a handoff that waits for a person.
 func personActions(s protocol.State) []Action {
 	actions := []Action{onTicket(s, toTake, OpTake), onTicket(s, toAnother, OpReroute, "to"), onTicket(s, "roll it back", OpRollback, "reason")}
 	if s.Denied != "" {
 		return append([]Action{onTicket(s, "permit it, and send it back down", OpAnswer, "permit"), onTicket(s, "deny it, too", OpAnswer, "deny", "reason")}, actions...)
 	}
-	if len(s.Chain) > 0 {
+	if lifecycle.AsksInWords(s) {
 		answer := onTicket(s, "answer it, and send it back down", OpAnswer, "text")
 		actions = append([]Action{answer}, actions...)
 	}
@@ -135,14 +148,14 @@ func personActions(s protocol.State) []Action {
 func waitingForCondition(s protocol.State) Phrase {
 	switch awaited := awaitedTickets(s); {
 	case len(awaited) > 0:
-		return phrase(fmt.Sprintf("what %s has handed off to come back: %s", s.Agent, Some(awaited)))
+		return phrase(fmt.Sprintf("the children of %s to end: %s", s.Agent, Some(awaited)))
 	case s.Conditions == nil:
 		return phrase(fmt.Sprintf("%s, who takes it at %s", s.Agent, Instant(s.RetryAt)))
 	}
 	return phrase(fmt.Sprintf("an answer to %s, who needs %s", s.Agent, Needs(*s.Conditions)), NewAction("answer", OpAnswer, answerArgs(s)...))
 }
 
-// awaitedTickets are the children that a suspended handoff waits for.
+// awaitedTickets returns the open children that a suspended handoff waits for.
 func awaitedTickets(s protocol.State) []string {
 	if s.Children == nil {
 		return nil
@@ -150,7 +163,7 @@ func awaitedTickets(s protocol.State) []string {
 	return ChildTickets(s, s.Children.Awaited.Without(s.Children.Closed))
 }
 
-// ChildTickets returns the tickets of a handoff's children with these ordinals.
+// ChildTickets returns the tickets of the children with these ordinals.
 func ChildTickets(s protocol.State, ordinals protocol.Bits) []string {
 	var tickets []string
 	for _, n := range ordinals.Numbers() {
@@ -159,7 +172,7 @@ func ChildTickets(s protocol.State, ordinals protocol.Bits) []string {
 	return tickets
 }
 
-// Ending says how a closed handoff ended, in a few words.
+// Ending returns the outcome, the reason and the message of a closed handoff.
 func Ending(s protocol.State) string {
 	if !s.Closed {
 		return ""
@@ -174,7 +187,7 @@ func Ending(s protocol.State) string {
 	return text
 }
 
-// Ended says how and when a closed handoff ended.
+// Ended returns Ending and the time from submission to end.
 func Ended(s protocol.State) string {
 	if !s.Closed {
 		return ""
@@ -182,7 +195,7 @@ func Ended(s protocol.State) string {
 	return fmt.Sprintf("%s, %s after it was submitted", Ending(s), Duration(Took(s.SubmittedAt, s.ClosedAt)))
 }
 
-// To names the agent, and the way to it where that is not what was asked for.
+// To names the agent, and the requested target if that is different.
 func To(s protocol.State) string {
 	switch asked := s.TargetWords(); {
 	case s.Agent == "":
@@ -194,7 +207,7 @@ func To(s protocol.State) string {
 	}
 }
 
-// Type names the type where it is not the plain one.
+// Type returns the type; it is empty for the default type.
 func Type(s protocol.State) string {
 	if s.Type == protocol.Sequential {
 		return ""
@@ -202,10 +215,13 @@ func Type(s protocol.State) string {
 	return string(s.Type)
 }
 
-// Attempt says which attempt it is, of how many.
+// Attempt returns the number of the attempt, the number allowed, and the total at all agents.
 func Attempt(s protocol.State) string {
 	if s.AttemptsTotal == 0 {
 		return ""
+	}
+	if s.Attempt == 0 {
+		return fmt.Sprintf("none yet at %s, %d in all", cmp.Or(s.Agent, "another agent"), s.AttemptsTotal)
 	}
 	text := fmt.Sprintf("%d of %d", s.Attempt, s.Policy.MaxAttempts)
 	if s.AttemptsTotal > s.Attempt {
@@ -214,7 +230,7 @@ func Attempt(s protocol.State) string {
 	return text
 }
 
-// Progress writes the last progress of an open handoff.
+// Progress returns the last progress of an open handoff.
 func Progress(s protocol.State) string {
 	if s.Progress == nil || s.Closed {
 		return ""
@@ -222,7 +238,7 @@ func Progress(s protocol.State) string {
 	return strings.TrimSpace(fmt.Sprintf("%s%% %s", Number(s.Progress.Percent), s.Progress.Message))
 }
 
-// Estimate writes when the agent expects to be done.
+// Estimate returns when the agent expects to be done.
 func Estimate(s protocol.State) string {
 	switch {
 	case s.Closed:
@@ -243,7 +259,7 @@ func LastError(s protocol.State) string {
 	return s.Message
 }
 
-// EndRequest says who asked for the end, and why.
+// EndRequest names the caller that requested the end, and its reason.
 func EndRequest(s protocol.State) string {
 	if s.CancelBy == "" && s.CancelReason == "" {
 		return ""
@@ -251,24 +267,24 @@ func EndRequest(s protocol.State) string {
 	return "by " + cmp.Or(s.CancelBy, unknownCaller) + After(": ", s.CancelReason)
 }
 
-// unknownCaller stands for a caller that gave no name.
+// unknownCaller replaces an empty name of a caller.
 const unknownCaller = "an unknown caller"
 
-// Escalation writes the way up the chain of authority, and why it was taken.
+// Escalation returns the agents of the escalation chain, and the reason for it.
 func Escalation(s protocol.State) string {
 	if len(s.Chain) == 0 {
 		return ""
 	}
-	way := slices.Compact(append(slices.Clone(s.Chain), s.Agent)) // an authority that never took it has the name of the one below
-	text := fmt.Sprintf("level %d, %s", s.EscalationLevel, strings.Join(way, " -> "))
+	agents := slices.Compact(append(slices.Clone(s.Chain), s.Agent)) // an authority that never had it appears under the name of the agent below
+	text := fmt.Sprintf("level %d, %s", s.EscalationLevel, way(agents...))
 	if s.Reason == "escalated" && !s.Closed {
 		text += ": " + s.Message
 	}
 	return text
 }
 
-// Group says how far a group is: group of 5: 3 closed (2 succeeded, 1 failed). Members of a
-// majority are in favour or against.
+// Group counts the members of a group by their ends: group of 5: 3 closed (2 succeeded, 1 failed).
+// Members of a majority are in favour or against.
 func Group(s protocol.State) string {
 	if s.Aggregate == nil {
 		return ""
@@ -279,7 +295,7 @@ func Group(s protocol.State) string {
 	}
 	text := fmt.Sprintf("group of %d: %d closed", s.Aggregate.Size, closed)
 	well, not := "succeeded", "failed"
-	if s.Aggregate.Mode == protocol.AggregateMajority { // votes count, too
+	if s.Aggregate.Mode == protocol.AggregateMajority { // votes decide, not only outcomes
 		well, not = "in favour", "against"
 	}
 	var ends []string
@@ -298,7 +314,7 @@ func Group(s protocol.State) string {
 	return text
 }
 
-// Member names the group of a member, and its place in it.
+// Member names the group of a member, and its number in it.
 func Member(s protocol.State) string {
 	if s.Group == "" {
 		return ""
@@ -306,8 +322,8 @@ func Member(s protocol.State) string {
 	return fmt.Sprintf("%s, as number %d", s.Group, s.N)
 }
 
-// HandedOff names the children of a handoff. Members of a group are listed elsewhere, and so is
-// the handoff that its chain goes on with.
+// HandedOff names the children of a handoff. It excludes members of a group and the next handoff of
+// a chain, which are listed separately.
 func HandedOff(s protocol.State) string {
 	if s.Children == nil || s.Aggregate != nil {
 		return ""
@@ -319,7 +335,7 @@ func HandedOff(s protocol.State) string {
 	return Some(tickets)
 }
 
-// Return says where the return of a handoff is.
+// Return describes the return of a handoff: expected, waiting, received or failed.
 func Return(s protocol.State) Phrase {
 	read := onTicket(s, "read it", OpReturn)
 	switch {
@@ -347,8 +363,7 @@ func Return(s protocol.State) Phrase {
 	return Phrase{}
 }
 
-// Warning says what of an output did not go into the result.
-// Of a malformed result that is kept it says so.
+// Warning describes output that did not become part of the result, a malformed result included.
 func Warning(s protocol.State) Phrase {
 	switch {
 	case Malformed(s):
@@ -359,7 +374,7 @@ func Warning(s protocol.State) Phrase {
 	return phrase(undeliveredWords(s), undeliveredAction(s)...)
 }
 
-// undeliveredAction shows where a child is that could not be delivered.
+// undeliveredAction returns the action that explains the first undelivered child.
 func undeliveredAction(s protocol.State) []Action {
 	for _, ticket := range Undelivered(s) {
 		return []Action{{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": ticket}}}
@@ -367,8 +382,7 @@ func undeliveredAction(s protocol.State) []Action {
 	return nil
 }
 
-// Undelivered returns the tickets of the children that no agent could be given when they were
-// handed on.
+// Undelivered returns the tickets of the children that had no agent when they were handed off.
 func Undelivered(s protocol.State) []string {
 	if s.Children == nil {
 		return nil
@@ -376,25 +390,26 @@ func Undelivered(s protocol.State) []string {
 	return ChildTickets(s, s.Children.Undelivered)
 }
 
-// undeliveredWords says that children could not be delivered at once. They may have been since.
+// undeliveredWords names children that had no agent when they were handed off. They may have one by
+// now.
 func undeliveredWords(s protocol.State) string {
 	switch tickets := Undelivered(s); len(tickets) {
 	case 0:
 		return ""
 	case 1:
-		return tickets[0] + " was not delivered when it was handed on"
+		return tickets[0] + " could not be delivered at once"
 	default:
-		return Some(tickets) + " were not delivered when they were handed on"
+		return Some(tickets) + " could not be delivered at once"
 	}
 }
 
-// Malformed tells whether what is kept as the result of a handoff is a malformed one.
+// Malformed reports whether the result that is kept for a handoff is malformed.
 func Malformed(s protocol.State) bool {
 	well := s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial || s.Outcome == protocol.OutcomeRolledBack
 	return s.ResultSeq != 0 && !well
 }
 
-// LateResults says how many results came late, and how to read them.
+// LateResults counts the late results.
 func LateResults(s protocol.State) Phrase {
 	if len(s.LateFences) == 0 {
 		return Phrase{}
@@ -402,7 +417,7 @@ func LateResults(s protocol.State) Phrase {
 	return phrase(fmt.Sprintf("%d kept", len(s.LateFences)), onTicket(s, "read them", OpLate))
 }
 
-// Inbox names the inbox that lists a closed handoff, and what to do about it.
+// Inbox names the inbox that lists a closed handoff.
 func Inbox(s protocol.State) Phrase {
 	if s.Inbox == "" {
 		return Phrase{}
@@ -410,7 +425,7 @@ func Inbox(s protocol.State) Phrase {
 	return phrase("of "+s.Inbox, reviewActions(s)...)
 }
 
-// reviewActions are what a person may do about a closed handoff that an inbox lists.
+// reviewActions returns the actions on a closed handoff in an inbox.
 func reviewActions(s protocol.State) []Action {
 	leave := onTicket(s, "leave it at that", OpDismiss)
 	if lifecycle.CheckRedrive(s) != nil {

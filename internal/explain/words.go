@@ -9,14 +9,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// plainly are the core's own reasons in words for those who do not know it.
+// plainly replaces reasons of the core by plain words.
 var plainly = strings.NewReplacer(
 	"the worker that had it is gone", "its worker stopped answering",
 )
 
 func plain(message string) string { return plainly.Replace(message) }
 
-// wordsShown is how many characters of a reason a sentence quotes.
+// wordsShown bounds the characters of a quoted reason.
 const wordsShown = 300
 
 // quoted returns a reason in quotation marks, on one line.
@@ -29,7 +29,8 @@ func quoted(words string) string {
 
 func said(words string) string { return After(", ", quoted(words)) }
 
-// Person names an agent; the last of every chain is a person.
+// Person returns the name of an agent; the agent at the end of every escalation chain is "a
+// person".
 func Person(agent string) string {
 	if agent == protocol.Human {
 		return "a person"
@@ -37,7 +38,7 @@ func Person(agent string) string {
 	return agent
 }
 
-// sentence begins a sentence; names of agents are written as they are.
+// sentence capitalizes words that begin with an article or a pronoun, but not the name of an agent.
 func sentence(words string) string {
 	for _, article := range []string{"a ", "an ", "it ", "attempt "} {
 		if strings.HasPrefix(words, article) {
@@ -75,7 +76,7 @@ func ofThem(open, all int) string {
 	return fmt.Sprintf("%d of them", open)
 }
 
-// After puts something before what is not empty.
+// After puts a mark before words that are not empty.
 func After(mark, words string) string {
 	if words == "" {
 		return ""
@@ -83,7 +84,7 @@ func After(mark, words string) string {
 	return mark + words
 }
 
-// enumerate is a list as it is spoken: a, b and c.
+// enumerate joins parts like a sentence does: a, b and c.
 func enumerate(parts []string) string {
 	if len(parts) < 2 {
 		return strings.Join(parts, "")
@@ -93,7 +94,7 @@ func enumerate(parts []string) string {
 
 func millisSpoken(ms int64) string { return Spoken(time.Duration(ms) * time.Millisecond) }
 
-// Spoken returns a duration as a person says it: 12 s, 4 min, 2 h 5 min, 3 days.
+// Spoken formats a duration in words: 12 s, 4 min, 2 h 5 min, 3 days.
 func Spoken(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Second:
@@ -123,7 +124,7 @@ func Needs(c protocol.Conditions) string {
 	return strings.Join(needs, " and ")
 }
 
-// Aggregation says when a group has succeeded.
+// Aggregation returns the condition on which a group succeeds.
 func Aggregation(s protocol.State) string {
 	if s.Aggregate == nil {
 		return ""
@@ -141,7 +142,7 @@ func Aggregation(s protocol.State) string {
 	return text
 }
 
-// Count writes a number of things: 1 handoff, 2 handoffs.
+// Count formats a number of things: 1 handoff, 2 handoffs.
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -151,12 +152,25 @@ func Count(n int, thing string) string {
 
 func Number(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }
 
-// Polls say of an agent that polls when it was last heard of.
+// ForPerson returns the number of handoffs that wait for a person, and the longest wait; it is
+// empty for none.
+func ForPerson(n int, since, now time.Time) string {
+	span := Spoken(now.Sub(since))
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 handoff waits for a person, for " + span
+	}
+	return fmt.Sprintf("%d handoffs wait for a person, for up to %s", n, span)
+}
+
+// Polls describes an agent that polls, with the time since its last poll.
 func Polls(last, now time.Time) string {
 	return fmt.Sprintf("polls, last %s ago", Spoken(now.Sub(last)))
 }
 
-// lastEnd says why the last attempt ended.
+// lastEnd returns why the last attempt ended.
 func (x *explainer) lastEnd() string {
 	if clock, ranOut := strings.CutSuffix(x.State.Reason, "_timeout"); ranOut {
 		return ": " + x.clockRanOut(protocol.Clock(clock))
@@ -167,13 +181,13 @@ func (x *explainer) lastEnd() string {
 	return x.because(x.State.Message)
 }
 
-// ofAttempt tells whether what the state says in words can be of an attempt, or
-// a refusal: the reason is the last that was given, and may be of a question.
+// ofAttempt reports whether the message of a state can come from an attempt or a refusal. The state
+// keeps only the most recent reason, which may come from a question.
 func ofAttempt(reason string) bool {
 	return reason != "condition" && reason != "deferred" && reason != "answer" && reason != "awaiting_returns"
 }
 
-// holder names the worker that has the handoff.
+// holder names the worker that has the handoff, and its host.
 func (x *explainer) holder() string {
 	agent := x.State.Agent
 	h, present := x.Directory.Holders[x.State.Holder]
@@ -195,7 +209,7 @@ func hostWords(h protocol.Holder) string {
 	return fmt.Sprintf(" on %s (process %d)", h.Host, h.PID)
 }
 
-// passedUpWords are the core's reasons to pass a handoff up that are no clock's.
+// passedUpWords explains the core's reasons for an escalation, except for timeouts.
 var passedUpWords = map[string]string{
 	lifecycle.ReasonConditionsExhausted: "its agent asked more often than it may",
 	lifecycle.ReasonClaimsLapsed:        "its agent claimed it again and again and never acknowledged it",
@@ -206,14 +220,14 @@ var passedUpWords = map[string]string{
 	lifecycle.ReasonDenied:              "it was denied, and the package names it to decide after that",
 }
 
-// passedUp says from whom a handoff came up the chain, and why.
+// passedUp names the agent that the handoff was escalated from, and the reason.
 func (x *explainer) passedUp() string {
 	s := x.State
 	text := fmt.Sprintf("it was passed up%s to %s", After(" from ", Person(s.Chain[len(s.Chain)-1])), Person(s.Agent))
 	switch clock, ranOut := strings.CutSuffix(s.Reason, "_timeout"); {
 	case ranOut:
 		return text + ", because " + x.clockRanOut(protocol.Clock(clock))
-	case s.Attempt > 0 || !ofAttempt(s.Reason): // what the state says is of something else
+	case s.Attempt > 0 || !ofAttempt(s.Reason): // the message comes from another event
 		return text
 	case passedUpWords[s.Reason] != "":
 		text += ", because " + passedUpWords[s.Reason]

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// HeldError says that another process has the lock.
+// HeldError reports that another process has the lock.
 type HeldError struct {
 	PID string // of the holder; empty while it is not written yet
 }
@@ -25,13 +25,13 @@ type Lock struct{ file *os.File }
 func (l *Lock) Close() error { return unlock(l.file) }
 
 // Take locks the file at path, which it makes if need be, and writes this process's id into
-// it. A *HeldError says that another process has it.
+// it. A *HeldError reports that another process has it.
 func Take(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if locked, err := lock(f, false); !locked {
+	if locked, err := lock(f); !locked {
 		pid, _ := io.ReadAll(io.LimitReader(f, 32))
 		_ = f.Close()
 		if err == nil {
@@ -48,15 +48,4 @@ func Take(path string) (*Lock, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &Lock{f}, nil
-}
-
-// IsHeld tells whether a process has the lock of the file at path.
-func IsHeld(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = unlock(f) }()
-	locked, err := lock(f, true)
-	return !locked && err == nil
 }

@@ -9,12 +9,8 @@ import (
 )
 
 // lock locks an open file, and reports false where another process has it.
-func lock(f *os.File, shared bool) (bool, error) {
-	how := syscall.LOCK_EX
-	if shared {
-		how = syscall.LOCK_SH
-	}
-	err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+func lock(f *os.File) (bool, error) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}

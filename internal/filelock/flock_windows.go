@@ -13,11 +13,8 @@ import (
 const lockedByte = math.MaxInt32
 
 // lock locks an open file, and reports false where another process has it.
-func lock(f *os.File, shared bool) (bool, error) {
-	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
-	if !shared {
-		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
-	}
+func lock(f *os.File) (bool, error) {
+	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY | windows.LOCKFILE_EXCLUSIVE_LOCK)
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{Offset: lockedByte})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil

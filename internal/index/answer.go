@@ -202,12 +202,13 @@ func read[A any, P answerPointer[A]](ctx context.Context, ix *Index, q ask.Quest
 // Position returns how far the index has read the ledger.
 func (ix *Index) Position(ctx context.Context, q ask.PositionQuery) (ask.PositionAnswer, error) {
 	var a ask.PositionAnswer
-	position, err := ix.answer(ctx, q.Question, func(_ context.Context, st *store) (ledgerPosition, error) {
-		m := st.currentPosition()
+	position, err := ix.answer(ctx, q.Question, func(ctx context.Context, st *store) (ledgerPosition, error) {
 		st.files.Lock()
-		defer st.files.Unlock()
-		a.Handoffs, a.FileBytes, a.Filling = m.count, st.sizes[0]+st.sizes[1], !st.indexed.Load()
-		return m, nil
+		a.FileBytes, a.Filling = st.sizes[0]+st.sizes[1], !st.indexed.Load()
+		st.files.Unlock()
+		return st.snapshot(ctx, func(v view) error {
+			return v.tx.QueryRowContext(ctx, "SELECT count(*) FROM handoff").Scan(&a.Handoffs)
+		})
 	})
 	if errors.Is(err, ask.ErrRebuilding) {
 		err = nil // the position is zero then

@@ -22,10 +22,17 @@ type pendingRow struct {
 	seq    uint64
 	after  handoffState
 	eventTotals
-	oldCell, newCell cell
-	pastAgents       []int32 // agents that had it, by these entries
-	inbox            int32   // the agent in whose inbox it is, closed
+	source, target, agent int32
+	counted               cell    // before these entries
+	pastAgents            []int32 // agents that had it, by these entries
+	inbox                 int32   // the agent in whose inbox it is, closed
 	governance
+}
+
+// cell is the key of the table of counts.
+type cell struct {
+	agent                          int32
+	outcome, phase, priority, kind int
 }
 
 // eventTotals sums up the events of a handoff, as far as its state does not.
@@ -57,7 +64,8 @@ const (
 	rowInsert = `INSERT INTO handoff VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
 		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=?,others=? WHERE id=?`
-	rowRead = `SELECT id,source,target,agent,phase,outcome,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
+	tallyAdd = `INSERT INTO tally VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n = n + excluded.n`
+	rowRead  = `SELECT id,agent,outcome,phase,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
 )
 
 // apply stores the next steps of the ledger in order. Readers see them when it returns. After an
@@ -78,6 +86,9 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	if err := b.write(ctx); err != nil {
 		return err
 	}
+	if err := b.count(ctx); err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, "UPDATE position SET seq=?, at=?, drift=?", int64(last.seq), toMicros(last.at), st.drift); err != nil {
 		return err
 	}
@@ -90,13 +101,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	for _, l := range b.order {
-		if !l.isNew {
-			st.counts.add(l.oldCell, -1)
-		}
-		st.counts.add(l.newCell, 1)
-	}
-	st.position.seq, st.position.at, st.position.count = last.seq, last.at, st.counts.total
+	st.position.seq, st.position.at = last.seq, last.at
 	return nil
 }
 
@@ -137,14 +142,15 @@ func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, 
 	l := &pendingRow{ticket: s.ticket, isNew: true}
 	if s.first == nil || b.st.checkDuplicates {
 		var acks, governed sql.NullString
-		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &l.oldCell.source, &l.oldCell.target, &l.oldCell.agent, &l.oldCell.phase,
-			&l.oldCell.outcome, &l.oldCell.priority, &l.oldCell.kind, &l.offered, &l.taken, &l.queueMS, &l.accepts, &acks, &l.gate, &l.gated, &governed)
+		c := &l.counted
+		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &c.agent, &c.outcome, &c.phase, &c.priority, &c.kind,
+			&l.offered, &l.taken, &l.queueMS, &l.accepts, &acks, &l.gate, &l.gated, &governed)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case err != nil:
 			return nil, err
 		default:
-			l.isNew, l.newCell = false, l.oldCell
+			l.isNew, l.agent = false, c.agent
 			if acks.Valid {
 				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
 					return nil, damagef("acknowledgements of %s: %w", l.ticket, err)
@@ -193,9 +199,9 @@ func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error
 	if err != nil {
 		return err
 	}
-	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.newCell.agent == agent) {
+	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.agent == agent) {
 		l.accepts++
-		l.newCell.agent = agent
+		l.agent = agent
 		return nil
 	}
 	l.listAcks()
@@ -218,7 +224,7 @@ func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error
 // listAcks turns the count of the current agent's acknowledgements into the list of all.
 func (l *pendingRow) listAcks() {
 	if l.acks == nil && l.accepts > 0 {
-		l.acks = []ackRow{{Agent: l.newCell.agent, Accepted: l.accepts}}
+		l.acks = []ackRow{{Agent: l.agent, Accepted: l.accepts}}
 	}
 	l.accepts = 0
 }
@@ -229,25 +235,23 @@ func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
 	if err != nil {
 		return err
 	}
-	if agent != l.newCell.agent && l.accepts > 0 {
+	if agent != l.agent && l.accepts > 0 {
 		l.listAcks()
 	}
-	if agent != l.newCell.agent {
-		l.addPastAgent(l.newCell.agent)
+	if agent != l.agent {
+		l.addPastAgent(l.agent)
 	}
 	l.seq, l.after = s.seq, s.after
-	l.newCell.agent = agent
-	l.newCell.phase, l.newCell.outcome = uint8(s.after.phase), uint8(s.after.outcome)
+	l.agent = agent
 	l.settle(s)
 	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
 		return err
 	}
-	if l.isNew && l.newCell.source == 0 { // these fields never change
-		l.newCell.priority, l.newCell.kind = uint8(s.after.priority), uint8(s.after.kind)
-		if l.newCell.source, err = b.name(ctx, s.after.source); err != nil {
+	if l.isNew && l.source == 0 { // these fields never change
+		if l.source, err = b.name(ctx, s.after.source); err != nil {
 			return err
 		}
-		l.newCell.target, err = b.name(ctx, s.after.target)
+		l.target, err = b.name(ctx, s.after.target)
 	}
 	return err
 }
@@ -352,7 +356,7 @@ func (b *batch) write(ctx context.Context) error {
 			return fmt.Errorf("store %s: %w", l.ticket, err)
 		}
 		for _, agent := range l.pastAgents {
-			if agent == l.newCell.agent {
+			if agent == l.agent {
 				continue
 			}
 			if _, err := past.ExecContext(ctx, l.id, agent); err != nil {
@@ -369,6 +373,28 @@ func (b *batch) write(ctx context.Context) error {
 	return nil
 }
 
+// count brings the table of counts up to date.
+func (b *batch) count(ctx context.Context) error {
+	changes := map[cell]int64{}
+	for _, l := range b.order {
+		now := cell{l.agent, l.after.outcome, l.after.phase, l.after.priority, l.after.kind}
+		if !l.isNew {
+			changes[l.counted]--
+			now.priority, now.kind = l.counted.priority, l.counted.kind // they never change
+		}
+		changes[now]++
+	}
+	for c, n := range changes {
+		if n == 0 {
+			continue
+		}
+		if _, err := b.tx.ExecContext(ctx, tallyAdd, c.agent, c.outcome, c.phase, c.priority, c.kind, n); err != nil {
+			return fmt.Errorf("count handoffs: %w", err)
+		}
+	}
+	return nil
+}
+
 // fixedColumns are the columns that never change, in their order.
 func (l *pendingRow) fixedColumns() []any {
 	var description, why string
@@ -376,7 +402,7 @@ func (l *pendingRow) fixedColumns() []any {
 		description, why = l.first.description, l.first.why
 	}
 	a := &l.after
-	return []any{l.id, l.ticket[:], a.submitted, l.newCell.source, l.newCell.target, l.newCell.kind, l.newCell.priority,
+	return []any{l.id, l.ticket[:], a.submitted, l.source, l.target, a.kind, a.priority,
 		nullIfEmpty(a.workflow), nullIfEmpty(a.conversation), nullIfEmpty(a.task), nullIfEmpty(a.variant),
 		ticketBytes(a.parent), ticketBytes(a.family), ticketBytes(a.returnOf), ticketBytes(a.origin), description, why}
 }
@@ -405,7 +431,7 @@ func (l *pendingRow) stateColumns() ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []any{int64(l.seq), a.phase, a.outcome, l.newCell.agent, offer, a.updated, a.closed, a.reason, a.holder,
+	return []any{int64(l.seq), a.phase, a.outcome, l.agent, offer, a.updated, a.closed, a.reason, a.holder,
 		a.attempts, a.reroutes, a.level, a.tokens, a.cost, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
 		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), governed, nullIfEmpty(a.others)}, nil
 }

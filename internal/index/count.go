@@ -14,73 +14,48 @@ import (
 // CountGroupsMax is how many groups an answer has at most, the largest ones.
 const CountGroupsMax = 1_000
 
-// Count returns how many handoffs a filter selects. For a filter of fields that counts are grouped
-// by it reads no row.
+// Count returns how many handoffs a filter selects. It reads the rows of all of them, except where
+// the table of counts has the fields of the question.
 func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
 	if err := q.Validate(); err != nil {
 		return ask.CountAnswer{}, err
 	}
-	var a ask.CountAnswer
-	var err error
-	a.Position, err = ix.answer(ctx, q.Question, func(ctx context.Context, st *store) (ledgerPosition, error) {
-		tally := newTally(st, q.By)
-		m, done, err := ledgerPosition{}, false, error(nil)
-		if !q.Had {
-			m, done, err = st.countFields(q.Filter, tally)
-		}
-		if err == nil && !done {
-			m, err = st.snapshot(ctx, func(v view) error { return v.count(q, tally) })
-		}
-		a.Count, a.Groups = tally.total, tally.groups(CountGroupsMax)
-		return m, err
+	return read(ctx, ix, q.Question, func(v view, a *ask.CountAnswer) error {
+		t := tally{st: v.st, by: q.By, sums: map[groupKey]int64{}, had: map[groupKey]int64{}}
+		err := v.count(q, &t)
+		a.Count, a.Groups = t.total, t.groups(CountGroupsMax)
+		return err
 	})
-	if err != nil {
-		return ask.CountAnswer{}, err
-	}
-	return a, nil
 }
 
-// countFields counts by the counts in memory, if they suffice.
-func (st *store) countFields(f ask.Filter, tally *tally) (ledgerPosition, bool, error) {
-	st.mu.RLock() // before the look-up of names: the names up to the position are there
-	defer st.mu.RUnlock()
-	p, err := st.planOf(f)
-	if err != nil || !p.onlyFields() {
-		return ledgerPosition{}, false, err
-	}
-	if len(p.fields) == 0 && len(tally.by) == 0 {
-		tally.total = st.counts.total
-	} else {
-		st.counts.eachCell(p, tally.add)
-	}
-	return st.position, true, nil
-}
-
-// count counts rows. It reads only the columns of the question.
 func (v view) count(q ask.CountQuery, tally *tally) error {
-	p, err := v.st.planOf(q.Filter)
-	if err != nil || p.matchesNone {
-		return err
-	}
-	from, t, err := v.rowsQuery(p)
+	s, err := v.selectionOf(q.Filter)
 	if err != nil {
 		return err
 	}
-	if err := v.countColumns(from, t, "h.target", tally.by, tally.count); err != nil || !q.Had {
+	for _, by := range q.By {
+		s.countable = s.countable && by != ask.BySource && by != ask.ByTarget
+	}
+	if s.countable {
+		s.from = "tally h"
+		return v.countColumns(s, "coalesce(sum(n), 0)", "", tally.by, tally.count)
+	}
+	if err := v.countColumns(s, "count(*)", "h.target", tally.by, tally.count); err != nil || !q.Had {
 		return err
 	}
 	// Each agent counts once per handoff: past agents count unless they have it now.
-	now, before := t, t
-	now.text = append(slices.Clone(t.text), "h.agent <> 0")
-	before.text = append(slices.Clone(t.text), "p.agent <> h.agent")
-	if err := v.countColumns(from, now, "h.agent", tally.by, tally.countHad); err != nil {
+	now, before := s, s
+	now.text = append(slices.Clone(s.text), "h.agent <> 0")
+	before.text = append(slices.Clone(s.text), "p.agent <> h.agent")
+	before.from += " JOIN past p ON p.handoff = h.id"
+	if err := v.countColumns(now, "count(*)", "h.agent", tally.by, tally.countHad); err != nil {
 		return err
 	}
-	return v.countColumns(from+" JOIN past p ON p.handoff = h.id", before, "p.agent", tally.by, tally.countHad)
+	return v.countColumns(before, "count(*)", "p.agent", tally.by, tally.countHad)
 }
 
 // countColumns counts rows by fields; target is the column to use for ask.ByTarget.
-func (v view) countColumns(from string, t terms, target string, by []ask.By, add func(groupKey, int64)) error {
+func (v view) countColumns(s selection, figure, target string, by []ask.By, add func(groupKey, int64)) error {
 	columns := make([]string, 0, len(by))
 	for _, b := range by {
 		column := "h." + string(b)
@@ -89,7 +64,7 @@ func (v view) countColumns(from string, t terms, target string, by []ask.By, add
 		}
 		columns = append(columns, column)
 	}
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(append(columns, "count(*)"), ", "), from, t.where())
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s", strings.Join(append(columns, figure), ", "), s.from, s.where())
 	if len(by) > 0 {
 		query += " GROUP BY " + strings.Join(columns, ", ")
 	}
@@ -105,7 +80,7 @@ func (v view) countColumns(from string, t terms, target string, by []ask.By, add
 		}
 		add(key, n)
 		return nil
-	}, query, t.args...)
+	}, query, s.args...)
 }
 
 // groupKey has the numbers of the fields to count by.
@@ -120,21 +95,9 @@ type tally struct {
 	had   map[groupKey]int64
 }
 
-func newTally(st *store, by []ask.By) *tally {
-	return &tally{st: st, by: by, sums: map[groupKey]int64{}, had: map[groupKey]int64{}}
-}
-
-func (t *tally) add(at cell, n int64) {
-	var key groupKey
-	for i, by := range t.by {
-		key[i] = at.field(by)
-	}
-	t.count(key, n)
-}
-
 func (t *tally) count(key groupKey, n int64) {
 	t.total += n
-	if len(t.by) > 0 {
+	if len(t.by) > 0 && n > 0 {
 		t.sums[key] += n
 	}
 }
@@ -142,24 +105,6 @@ func (t *tally) count(key groupKey, n int64) {
 func (t *tally) countHad(key groupKey, n int64) {
 	t.had[key] += n
 	t.sums[key] += 0 // it has a group, even if no handoff names it as its target
-}
-
-func (c cell) field(by ask.By) int32 {
-	switch by {
-	case ask.BySource:
-		return c.source
-	case ask.ByTarget:
-		return c.target
-	case ask.ByAgent:
-		return c.agent
-	case ask.ByPhase:
-		return int32(c.phase)
-	case ask.ByOutcome:
-		return int32(c.outcome)
-	case ask.ByPriority:
-		return int32(c.priority)
-	}
-	return int32(c.kind)
 }
 
 // groups returns the largest groups, the largest first.

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -39,7 +40,7 @@ type handoffState struct {
 	attempts, reroutes, level        int
 	updated, closed                  int64
 	tokens, cost                     int64
-	others                           string // what other agents have used than the one that has it, as JSON
+	others                           string // the use by other agents than the one that has it, as JSON
 	source, target                   string
 	priority, kind                   int
 	submitted                        int64
@@ -47,7 +48,7 @@ type handoffState struct {
 	variant                          string
 	parent, family, returnOf, origin string
 	waits, dead                      int
-	gate                             int         // what it waits for before its next offer
+	gate                             int         // the gate before its next offer
 	lapsed                           bool        // it closed since an approver did not answer
 	account                          *accountRow // nil is no limit
 	inbox                            string      // the agent in whose inbox it is, closed, or that is asked for an approval
@@ -116,28 +117,24 @@ func decodeEntry(e broker.Entry) step {
 	}
 	s.ticket, s.after = ticket, afterOf(r.State)
 	for _, event := range r.Events {
-		switch e := event.(type) {
-		case *protocol.Submitted:
-			s.first = firstEntryOf(e)
-		case *protocol.Offered:
-			offered := observation{kind: e.EventType(), at: toMicros(e.At)}
-			if e.Agent != r.State.Agent { // moved on in the same append
-				offered.to = e.Agent
-			}
-			s.observations = append(s.observations, offered)
-		case *protocol.Accepted:
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At), agent: e.Agent})
-		case *protocol.Taken:
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At)})
-		case *protocol.Rejected:
-			reason := e.ReasonCode
-			if reason == "" {
-				reason = protocol.Prefix(e.Reason, shownBytesMax)
-			}
-			s.observations = append(s.observations, observation{kind: e.EventType(), at: toMicros(e.At), agent: e.Agent, reason: reason})
-		default:
-			s.observations = appendGovernance(s.observations, event)
+		if submitted, ok := event.(*protocol.Submitted); ok {
+			s.first = firstEntryOf(submitted)
+			continue
 		}
+		f := protocol.OutlineOf(event)
+		o := observation{kind: event.EventType(), at: toMicros(event.When()), agent: f.Agent,
+			reason: protocol.Prefix(cmp.Or(string(f.Gate), f.Code, f.Words), shownBytesMax)}
+		switch e := event.(type) {
+		case *protocol.Offered:
+			if e.Agent != r.State.Agent { // moved on in the same append
+				o.to = e.Agent
+			}
+		case *protocol.Accepted:
+			o.agent = e.Agent
+		case *protocol.Barred:
+			o.to = protocol.Prefix(e.To, shownBytesMax)
+		}
+		s.observations = append(s.observations, o)
 	}
 	return s
 }

@@ -25,9 +25,9 @@ func (ix *Index) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAn
 	top := cmp.Or(q.Top, figuresTopDefault)
 	return read(ctx, ix, q.Question, func(v view, a *ask.FiguresAnswer) error {
 		sums := newSums()
-		p, err := v.st.planOf(q.Filter)
-		if err == nil && !p.matchesNone {
-			err = v.sumRows(p, sums)
+		rows, err := v.selectionOf(q.Filter)
+		if err == nil {
+			err = v.sumRows(rows, sums)
 		}
 		*a = sums.answer(v.st, top)
 		return err
@@ -65,31 +65,29 @@ func newSums() *figureTables {
 
 // figuresRow has the columns of a handoff that figures need.
 type figuresRow struct {
-	at                 cell
+	source, target     int32
+	agent              int32
+	outcome, kind      int
 	queue, work, whole *int64
 	attempts           int64
 	tokens, cost       int64
 	accepts            int64
 }
 
-// sumRows adds up the rows of a plan.
-func (v view) sumRows(p plan, s *figureTables) error {
-	from, t, err := v.rowsQuery(p)
-	if err != nil {
-		return err
-	}
+// sumRows adds up the rows of a selection.
+func (v view) sumRows(of selection, s *figureTables) error {
 	query := fmt.Sprintf(`SELECT h.source, h.target, h.agent, h.outcome, h.type, h.attempts, h.tokens, h.cost,
-		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.variant, h.gate, h.governed, h.others FROM %s WHERE %s`, from, t.where())
+		h.queue_ms, h.work_ms, h.whole_ms, h.accepts, h.acks, h.workflow, h.variant, h.gate, h.governed, h.others FROM %s WHERE %s`, of.from, of.where())
 	return v.each(func(rows *sql.Rows) error {
 		var m figuresRow
 		var acks, workflow, variant, governed, others sql.NullString
 		var gate int
-		err := rows.Scan(&m.at.source, &m.at.target, &m.at.agent, &m.at.outcome, &m.at.kind, &m.attempts, &m.tokens, &m.cost,
+		err := rows.Scan(&m.source, &m.target, &m.agent, &m.outcome, &m.kind, &m.attempts, &m.tokens, &m.cost,
 			&m.queue, &m.work, &m.whole, &m.accepts, &acks, &workflow, &variant, &gate, &governed, &others)
 		if err != nil {
 			return err
 		}
-		own := []ackRow{{Agent: m.at.agent, Accepted: m.accepts}}
+		own := []ackRow{{Agent: m.agent, Accepted: m.accepts}}
 		if acks.Valid {
 			if err := json.Unmarshal([]byte(acks.String), &own); err != nil {
 				return damagef("acknowledgements: %w", err)
@@ -98,7 +96,7 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		if workflow.Valid {
 			s.workflows[workflow.String]++
 		}
-		if err := s.governed.add(m.at.agent, gate, governed); err != nil {
+		if err := s.governed.add(m.agent, gate, governed); err != nil {
 			return err
 		}
 		var usedByOthers []protocol.UsedBy
@@ -109,22 +107,22 @@ func (v view) sumRows(p plan, s *figureTables) error {
 		}
 		s.add(m, own, variant.String)
 		for _, by := range usedByOthers {
-			if agent, known := v.st.names.find(by.Agent); known && agent != m.at.agent {
+			if agent, known := v.st.names.find(by.Agent); known && agent != m.agent {
 				s.usedBy(agent, m, by.Usage)
 			}
 		}
 		return nil
-	}, query, t.args...)
+	}, query, of.args...)
 }
 
 // add adds a handoff. Acknowledgements count for their agent, all else for the agent that has the
 // handoff, or had it last.
 func (s *figureTables) add(m figuresRow, acks []ackRow, variant string) {
-	whole := []*sum{s.all, sumFor(s.pairs, [2]int32{m.at.source, m.at.target}), sumFor(s.types, int32(m.at.kind))}
+	whole := []*sum{s.all, sumFor(s.pairs, [2]int32{m.source, m.target}), sumFor(s.types, int32(m.kind))}
 	if variant != "" {
 		whole = append(whole, sumFor(s.variants, variant))
 	}
-	for _, of := range append(whole, sumFor(s.agents, m.at.agent)) {
+	for _, of := range append(whole, sumFor(s.agents, m.agent)) {
 		of.add(m)
 	}
 	for _, ack := range acks {
@@ -141,17 +139,17 @@ func (s *figureTables) add(m figuresRow, acks []ackRow, variant string) {
 	}
 }
 
-// usedBy counts for an agent what it has used of a handoff that another one has.
+// usedBy counts the use of an agent for a handoff that another one has.
 func (s *figureTables) usedBy(agent int32, m figuresRow, used protocol.Usage) {
-	from, to := sumFor(s.agents, m.at.agent), sumFor(s.agents, agent)
+	from, to := sumFor(s.agents, m.agent), sumFor(s.agents, agent)
 	from.count(-used.Tokens, -used.CostMicros)
 	to.count(used.Tokens, used.CostMicros)
-	if m.at.outcome != 0 {
+	if m.outcome != 0 {
 		to.f.Reported++
 	}
 }
 
-// count counts what was used.
+// count adds up the use.
 func (s *sum) count(tokens, cost int64) {
 	if s.f.Tokens == nil {
 		s.f.Tokens, s.f.CostMicros = new(int64), new(int64)
@@ -171,11 +169,11 @@ func sumFor[K comparable](table map[K]*sum, key K) *sum {
 
 func (s *sum) add(m figuresRow) {
 	s.f.Handoffs++
-	switch outcomes.word(int(m.at.outcome)) {
+	switch outcomes.word(m.outcome) {
 	case protocol.OutcomeSuccess, protocol.OutcomePartial:
 		s.f.Succeeded++
 	default:
-		if m.at.outcome == 0 {
+		if m.outcome == 0 {
 			s.f.Open++
 		} else {
 			s.f.Failed++
@@ -184,7 +182,7 @@ func (s *sum) add(m figuresRow) {
 	s.f.Attempts += m.attempts
 	if m.tokens+m.cost > 0 { // else it is not known
 		s.count(m.tokens, m.cost)
-		if m.at.outcome != 0 {
+		if m.outcome != 0 {
 			s.f.Reported++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// governanceSums collects what gates, limits and deadlocks did to handoffs.
+// governanceSums collects the effects of gates, limits and deadlocks on handoffs.
 type governanceSums struct {
 	barred    map[barredHandOff]int64
 	gates     []gateSum // by protocol.GateKinds

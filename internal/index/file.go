@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// schemaVersion is raised with every change of what the file holds or means.
-	schemaVersion = 9
+	// schemaVersion is raised with every change of the file's content or its meaning.
+	schemaVersion = 10
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )

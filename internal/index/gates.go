@@ -3,7 +3,6 @@ package index
 import (
 	"context"
 	"database/sql"
-	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/index/ask"
@@ -42,39 +41,4 @@ func (ix *Index) Gates(ctx context.Context, q ask.Question) (GatesAnswer, error)
 			return nil
 		}, "SELECT gate, count(*), min(gated) FROM handoff WHERE gate <> 0 GROUP BY gate")
 	})
-}
-
-// gates selects by what a handoff waits for before its next offer.
-func (p *plan) gates(kinds []protocol.GateKind) {
-	if len(kinds) == 0 {
-		return
-	}
-	s := selected{column: "gate"}
-	for _, kind := range kinds {
-		s.numbers = append(s.numbers, int64(gates.number(kind)))
-	}
-	slices.Sort(s.numbers)
-	s.numbers = slices.Compact(s.numbers)
-	p.exact = append(p.exact, s)
-}
-
-// marks selects by what limits and deadlocks did to a handoff.
-func (p *plan) marks(f ask.Filter) {
-	asked := 0
-	if f.Barred {
-		asked |= markBarred
-	}
-	if f.Deadlocked {
-		asked |= markDeadlocked
-	}
-	if asked == 0 {
-		return
-	}
-	s := selected{column: "marks"}
-	for marks := range marksEnd {
-		if marks&asked == asked {
-			s.numbers = append(s.numbers, int64(marks))
-		}
-	}
-	p.exact = append(p.exact, s)
 }

@@ -13,14 +13,14 @@ const (
 	gateWaitsMax = 32 // waits of a handoff at one kind of gate that are kept
 )
 
-// governance is what a row knows of gates, limits and deadlocks.
+// governance has the gates, limits and deadlocks of a row.
 type governance struct {
-	gate     int   // what it waits for before its next offer; 0 is nothing
+	gate     int   // before its next offer; 0 is none
 	gated    int64 // since when
 	governed governed
 }
 
-// governed is what gates, limits and deadlocks did to a handoff. Most handoffs have none of it.
+// governed has the effects of gates, limits and deadlocks on a handoff. Most handoffs have none.
 type governed struct {
 	Barred    []barRow    `json:"b,omitempty"`
 	Gates     []gateRow   `json:"g,omitempty"`
@@ -49,7 +49,7 @@ type gateRow struct {
 // limit.
 type accountRow struct {
 	Dimensions [4]*balance `json:"x"`
-	// First says that no other handoff has this one in its account.
+	// First reports that no other handoff has this one in its account.
 	First bool `json:"f,omitempty"`
 }
 
@@ -60,8 +60,8 @@ type balance struct {
 	Over     int64 `json:"o,omitempty"`
 }
 
-// gateOf is what a handoff waits for before its next offer. The breaker of its agent closes no gate:
-// what it keeps back from the beginning stands without an agent and without an offer.
+// gateOf returns the gate before a handoff's next offer. The breaker of its agent closes no gate: a
+// handoff that it keeps back from the beginning has no agent and no offer.
 func gateOf(s protocol.State) protocol.GateKind {
 	if s.Phase == protocol.Pending && s.Offer == 0 && s.Agent == "" && s.Aggregate == nil && !s.Held() {
 		return protocol.GateBreaker
@@ -69,7 +69,7 @@ func gateOf(s protocol.State) protocol.GateKind {
 	return s.Gate.First()
 }
 
-// accountOf is what the index keeps of an account; nil is none.
+// accountOf returns the part of an account that the index keeps; nil is none.
 func accountOf(s protocol.State) *accountRow {
 	if s.Account == nil || s.Limits == nil {
 		return nil
@@ -88,29 +88,6 @@ func accountOf(s protocol.State) *accountRow {
 	return row
 }
 
-// appendGovernance adds the observation of an event of gates, limits or deadlocks.
-func appendGovernance(to []observation, event protocol.Event) []observation {
-	o := observation{kind: event.EventType(), at: toMicros(event.When())}
-	switch e := event.(type) {
-	case *protocol.Gated:
-		if len(e.Waits) > 0 {
-			o.reason = string(e.Waits[0])
-		}
-	case *protocol.GateOpened:
-		o.reason = string(e.Gate)
-	case *protocol.Approved, *protocol.Denied, *protocol.Lapsed:
-		o.reason = string(protocol.GateApproval)
-	case *protocol.Awarded, *protocol.Unawarded:
-		o.reason = string(protocol.GateBids)
-	case *protocol.Barred:
-		o.reason, o.to = protocol.Prefix(string(e.Code), shownBytesMax), protocol.Prefix(e.To, shownBytesMax)
-	case *protocol.Deadlocked:
-	default:
-		return to
-	}
-	return append(to, o)
-}
-
 // govern adds an event to the governance of its row; false is that the event is no such one.
 func (g *governance) govern(o observation) bool {
 	kind := gates.number(protocol.GateKind(o.reason))
@@ -121,7 +98,7 @@ func (g *governance) govern(o observation) bool {
 		if row := g.leave(kind, o.at); row != nil {
 			row.Passed++
 		}
-		g.gated = o.at // where another gate stands behind it
+		g.gated = o.at // if another gate follows it
 	case protocol.EventDenied, protocol.EventUnawarded:
 		if row := g.leave(kind, o.at); row != nil {
 			row.Denied++
@@ -199,7 +176,6 @@ func (g *governed) bar(code, to string) {
 const (
 	markBarred = 1 << iota
 	markDeadlocked
-	marksEnd
 )
 
 func (g *governed) marks() (marks int) {

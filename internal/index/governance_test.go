@@ -28,14 +28,16 @@ func TestGovernanceFigures(t *testing.T) {
 	later := func(k *subject, after time.Duration) time.Time { return k.SubmittedAt.Add(after) }
 	approved, denied, lapsed, cancelled := w.submit(flow), w.submit(flow), w.submit(flow), w.submit(flow)
 	say := lifecycle.ApprovalAnswer{By: "bob", Reason: "since"}
-	s, err := lifecycle.Approve(approved.State, w.dir, say, later(approved, time.Second))
+	s, err := lifecycle.Approve(approved.State, w.dir.At(later(approved, time.Second)), say)
 	step(approved, s, err)
-	s, err = lifecycle.Deny(denied.State, w.dir, say, later(denied, 3*time.Second))
+	s, err = lifecycle.Deny(denied.State, w.dir.At(later(denied, 3*time.Second)), say)
 	step(denied, s, err)
-	step(lapsed, lifecycle.Decide(lapsed.State, w.dir, later(lapsed, 2*time.Minute)), nil)
+	s, err = lifecycle.Decide(lapsed.State, w.dir.At(later(lapsed, 2*time.Minute)))
+	step(lapsed, s, err)
 	m := protocol.Meta{At: later(cancelled, 5*time.Second)}
 	w.append(cancelled, []protocol.Event{&protocol.CancelRequested{Meta: m}})
-	step(cancelled, lifecycle.Decide(cancelled.State, w.dir, m.At), nil)
+	s, err = lifecycle.Decide(cancelled.State, w.dir.At(m.At))
+	step(cancelled, s, err)
 	limit := int64(100)
 	bound := w.submit(flow, func(p *protocol.Package) { p.Approval, p.Limits = nil, &protocol.Limits{MaxTokens: &limit} })
 	m.At = later(bound, time.Second)

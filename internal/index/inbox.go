@@ -40,8 +40,12 @@ func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
 	if s.Phase != protocol.Conditional || s.Closed {
 		return lifecycle.InboxReasonFor(s, s.Agent, nil)
 	}
+	asked := s.Source
+	if asked == s.Agent {
+		asked = protocol.Human
+	}
 	registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.Source: {}}}
-	return lifecycle.InboxReasonFor(s, s.Source, registered)
+	return lifecycle.InboxReasonFor(s, asked, registered)
 }
 
 // Waiting returns a page of the inbox of an agent, or of a person.
@@ -60,9 +64,8 @@ func (ix *Index) Waiting(ctx context.Context, q ask.WaitingQuery) (ask.WaitingAn
 			row, at, err := v.row(rows, &reason)
 			return ask.WaitingRow{Row: row, Inbox: inboxReasons.word(reason)}, at, err
 		}
-		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any, error) {
-			query, args := v.waitingQuery(q, after, limit)
-			return query, args, nil
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any) {
+			return v.waitingQuery(q, after, limit)
 		})
 		return err
 	})
@@ -74,9 +77,9 @@ func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string
 	if !known {
 		agent = -1
 	}
-	asked := fmt.Sprintf("source = %d", agent)
+	asked := fmt.Sprintf("source = %d AND source <> agent", agent)
 	if q.Agent == protocol.Human {
-		asked = "source NOT IN (" + v.numbers(q.Registered) + ")"
+		asked = "(source = agent OR source NOT IN (" + v.numbers(q.Registered) + "))"
 	}
 	var from int64
 	if after != nil {
@@ -124,9 +127,9 @@ func (ix *Index) Dead(ctx context.Context, q ask.DeadQuery) (ask.DeadAnswer, err
 			at.updated = closed
 			return row, at, err
 		}
-		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any, error) {
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any) {
 			t := v.deadTerms(q, after)
-			return fmt.Sprintf("SELECT %s, closed FROM handoff WHERE %s ORDER BY closed DESC, id DESC LIMIT %d", rowColumns, t.where(), limit), t.args, nil
+			return fmt.Sprintf("SELECT %s, closed FROM handoff WHERE %s ORDER BY closed DESC, id DESC LIMIT %d", rowColumns, t.where(), limit), t.args
 		})
 		return err
 	})
@@ -162,12 +165,9 @@ func (v view) deadTerms(q ask.DeadQuery, after *cursor) terms {
 
 // pageOf reads a page of rows, up to the limits of an answer, and the cursor that continues after
 // it; the cursor is empty on the last one. query makes the SQL of so many rows.
-func pageOf[R any](v view, limit int, hash []byte, row func(*sql.Rows) (R, cursor, error), query func(limit int) (string, []any, error)) (page []R, next string, err error) {
+func pageOf[R any](v view, limit int, hash []byte, row func(*sql.Rows) (R, cursor, error), query func(limit int) (string, []any)) (page []R, next string, err error) {
 	limit = cmp.Or(limit, ask.PageDefault)
-	text, args, err := query(limit + 1) // one more, to know whether there is another page
-	if err != nil {
-		return nil, "", err
-	}
+	text, args := query(limit + 1) // one more, to know whether there is another page
 	page = []R{}
 	var last cursor
 	bytes := 0

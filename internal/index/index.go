@@ -25,16 +25,16 @@ type Source interface {
 }
 
 var (
-	// ErrNewer says that a newer version of Handoff has written the file. The file stays
+	// ErrNewer: a newer version of Handoff has written the file. The file stays
 	// unchanged.
 	ErrNewer = errors.New("the index is from a newer version of handoff")
-	// ErrForeign says that the file is another program's database. It stays unchanged.
+	// ErrForeign: the file is another program's database. It stays unchanged.
 	ErrForeign = errors.New("the file is no index")
-	// ErrInUse says that another process keeps its index in this file.
+	// ErrInUse: another process keeps its index in this file.
 	ErrInUse = errors.New("index in use")
 )
 
-// Config says how an index is kept. The zero value is the default.
+// Config configures an index. The zero value is the default.
 type Config struct {
 	Log *slog.Logger // nil discards
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -22,108 +21,35 @@ func (ix *Index) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, err
 		return ask.ListAnswer{}, err
 	}
 	return read(ctx, ix, q.Question, func(v view, a *ask.ListAnswer) error {
-		a.Handoffs = []ask.Row{}
-		p, err := v.st.planOf(q.Filter)
-		if err != nil || p.matchesNone {
+		s, err := v.selectionOf(q.Filter)
+		if err != nil {
 			return err
 		}
-		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, listHash(q), v.plainRow, func(limit int) (string, []any, error) {
-			return v.pageQuery(q, p, after, limit)
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, listHash(q), v.plainRow, func(limit int) (string, []any) {
+			return s.pageQuery(sortOf(q), after, limit)
 		})
 		return err
 	})
 }
 
-// pageQuery is the SQL of a page.
-func (v view) pageQuery(q ask.ListQuery, p plan, at *cursor, limit int) (string, []any, error) {
-	if sortOf(q) == ask.SortUpdated {
-		return v.updatedQuery(p, at, limit)
+// pageQuery is the SQL of a page. The ids come first, since an index may suffice to find them.
+func (s selection) pageQuery(sort ask.Sort, after *cursor, limit int) (string, []any) {
+	inner, outer, beyond := s.id+" DESC", "id DESC", s.id+" < ?"
+	switch sort {
+	case ask.SortOldest:
+		inner, outer, beyond = s.id, "id", s.id+" > ?"
+	case ask.SortUpdated:
+		inner, outer = "h.updated DESC, h.id DESC", "updated DESC, id DESC"
 	}
-	order, beyond := "DESC", "<"
-	if sortOf(q) == ask.SortOldest {
-		order, beyond = "", ">"
-	}
-	w, err := v.accessPathOf(p)
-	if err != nil {
-		return "", nil, err
-	}
-	if w.kind == pathParty && v.shouldWalk(w, limit) {
-		w = accessPath{kind: pathAllRows}
-	}
-	ids := func(from, id string, t terms) (string, []any) {
-		p.timeBounds(&t, id, v.drift)
-		if at != nil {
-			t.add(id+" "+beyond+" ?", at.id)
-		}
-		p.residual(&t, w.columns)
-		return fmt.Sprintf("SELECT %s AS id FROM %s WHERE %s ORDER BY %s %s LIMIT %d", id, from, t.where(), id, order, limit), t.args
-	}
-	var query string
-	var args []any
 	switch {
-	case w.kind == pathSearch:
-		query, args = ids(fromSearch, "text.rowid", p.conditions(w))
-	case w.kind == pathAllRows:
-		query, args = ids("handoff h", "h.id", terms{})
-	case w.kind == pathParty || len(w.streams) > streamsMax:
-		from, t := v.pathQuery(p, w)
-		if at != nil {
-			t.add("h.id "+beyond+" ?", at.id)
-		}
-		query, args = fmt.Sprintf("SELECT h.id AS id FROM %s WHERE %s ORDER BY +h.id %s LIMIT %d", from, t.where(), order, limit), t.args
+	case after == nil:
+	case sort == ask.SortUpdated:
+		s.add("(h.updated, h.id) < (?, ?)", after.updated, after.id)
 	default:
-		parts := make([]string, len(w.streams))
-		for i, stream := range w.streams {
-			part, more := ids("handoff h", "h.id", stream)
-			parts[i], args = "SELECT id FROM ("+part+")", append(args, more...)
-		}
-		query = strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY id %s LIMIT %d", order, limit)
+		s.add(beyond, after.id)
 	}
-	return fmt.Sprintf("SELECT %s FROM handoff WHERE id IN (%s) ORDER BY id %s", rowColumns, query, order), args, nil
-}
-
-// updatedQuery is the SQL of a page by the last change. It walks the rows from the last change on
-// if the filter selects many, else it sorts them.
-func (v view) updatedQuery(p plan, at *cursor, limit int) (string, []any, error) {
-	w, err := v.accessPathOf(p)
-	if err != nil {
-		return "", nil, err
-	}
-	walk := w.kind == pathAllRows || v.shouldWalk(w, limit)
-	if w.kind == pathSearch && len(w.among.text) == 0 {
-		var many bool
-		err := v.tx.QueryRowContext(v.ctx, "SELECT count(*) > ? FROM (SELECT 1 FROM text WHERE text MATCH ? LIMIT ?)",
-			sortRows, p.match, sortRows+1).Scan(&many)
-		if err != nil {
-			return "", nil, err
-		}
-		walk = many
-	}
-	from, t := "handoff h", terms{}
-	if walk {
-		if p.updated > 0 {
-			t.add("h.updated >= ?", p.updated)
-		}
-		p.residual(&t, nil)
-		p.matchText(&t)
-	} else {
-		from, t = v.pathQuery(p, w)
-	}
-	if at != nil {
-		t.add("(h.updated, h.id) < (?, ?)", at.updated, at.id)
-	}
-	by := "+h.updated DESC, +h.id DESC"
-	if walk {
-		by = "h.updated DESC, h.id DESC"
-	}
-	return fmt.Sprintf("SELECT %s FROM handoff WHERE id IN (SELECT h.id FROM %s WHERE %s ORDER BY %s LIMIT %d) ORDER BY updated DESC, id DESC",
-		rowColumns, from, t.where(), by, limit), t.args, nil
-}
-
-// shouldWalk tells whether to walk over all rows in order rather than sort those of an access path.
-// Sorting reads all of its rows; walking reads rows until the page is full.
-func (v view) shouldWalk(w accessPath, limit int) bool {
-	return w.rows > 0 && w.rows*w.rows > int64(limit)*v.st.currentPosition().count
+	return fmt.Sprintf("SELECT %s FROM handoff WHERE id IN (SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d) ORDER BY %s",
+		rowColumns, s.id, s.from, s.where(), inner, limit, outer), s.args
 }
 
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,

@@ -30,6 +30,8 @@ const (
 	checkEvery = 250 * time.Millisecond
 	// pruneEvery is the time between two searches for handoffs that the ledger has dropped.
 	pruneEvery = time.Minute
+	// analyzeGrown samples the tables that have no statistics yet, or have grown tenfold since.
+	analyzeGrown = "PRAGMA optimize = 0x10012"
 	// walBytesMax is the length of the write-ahead log that makes a checkpoint.
 	walBytesMax = 128 << 20
 )
@@ -88,11 +90,19 @@ func (ix *Index) sequence() uint64 {
 	return st.currentPosition().seq
 }
 
+// errLedgerShorter is the error of a ledger that has lost its end. The index is evidence of the lost
+// entries, so it stays as it is until the ledger is restored or its loss is accepted: the ledger is
+// another one then.
+var errLedgerShorter = errors.New("the ledger has lost its end; the doctor has more")
+
 // recover handles an error of follow. It returns the error that remains, and whether it is fatal.
 func (ix *Index) recover(err error) (left error, fatal bool) {
 	st, _ := ix.current()
 	var write *writeError
 	switch {
+	case st != nil && errors.Is(err, errLedgerShorter):
+		st.release()
+		return err, false
 	case st == nil, isDamage(err), errors.Is(err, broker.ErrLedgerChanged):
 		if st != nil {
 			st.release()
@@ -164,7 +174,7 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 	case !m.ledger.Equal(ledger.Created):
 		return fmt.Errorf("%w: the index is of another one", broker.ErrLedgerChanged)
 	case m.seq > ledger.Last:
-		return fmt.Errorf("%w: it ends at %d, before %d", broker.ErrLedgerChanged, ledger.Last, m.seq)
+		return fmt.Errorf("%w: it ends at %d, and this index has read %d", errLedgerShorter, ledger.Last, m.seq)
 	case m.seq > 0 && m.seq+1 < ledger.First:
 		return fmt.Errorf("%w: it begins at %d, after %d", broker.ErrLedgerChanged, ledger.First, m.seq)
 	}
@@ -321,7 +331,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		if err := f.st.addIndexes(ctx); err != nil {
 			return f.fail(err)
 		}
-		f.ix.log.Info("index caught up", "seq", f.st.currentPosition().seq, "handoffs", f.st.currentPosition().count)
+		f.ix.log.Info("index caught up", "seq", f.st.currentPosition().seq)
 	}
 	if err := f.st.checkpoint(ctx, walBytesMax); err != nil {
 		return f.fail(err)
@@ -329,7 +339,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// prune removes the handoffs that the ledger has dropped for their age.
+// prune removes the handoffs that the ledger has dropped for their age, and renews the statistics.
 func (f *filler) prune(ctx context.Context) error {
 	ledger, err := f.src.LedgerInfo(ctx)
 	if err != nil || !f.st.indexed.Load() {
@@ -340,10 +350,14 @@ func (f *filler) prune(ctx context.Context) error {
 		if err != nil {
 			return f.fail(err)
 		}
-		if n == 0 {
-			return nil
+		if n > 0 {
+			f.ix.notify()
+			continue
 		}
-		f.ix.notify()
+		if _, err := f.st.db.ExecContext(ctx, analyzeGrown); err != nil {
+			return f.fail(err)
+		}
+		return nil
 	}
 }
 

@@ -13,17 +13,19 @@ import (
 	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
-// commonWord is a store in which each handoff has the word "common", and so many that a list by
-// the last change walks over all rows. Agent 0 has few of them.
+const commonRows = 21_000
+
+// commonWord is a store of commonRows handoffs that all have the word "common". A twentieth of them
+// is at agent 0.
 func commonWord(t *testing.T) *store {
 	t.Helper()
-	const rows, agents = sortRows + 1_000, 20
+	const agents = 20
 	st, err := createStore(filepath.Join(t.TempDir(), "index.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.close() })
-	steps := make([]step, rows)
+	steps := make([]step, commonRows)
 	for i := range steps {
 		agent, at := fmt.Sprintf("agent-%d", i%agents), int64(1_000_000+i)
 		steps[i] = step{seq: uint64(i + 1), at: time.UnixMicro(at), ticket: uuid.New(), first: &firstEntry{words: "common"},
@@ -72,21 +74,13 @@ func TestSearchReadsOnce(t *testing.T) {
 	_, err := st.snapshot(t.Context(), func(v view) error {
 		for name, f := range filters {
 			for _, f.Text = range []string{"common", "com*"} {
-				p, err := st.planOf(f)
+				s, err := v.selectionOf(f)
 				if err != nil {
 					return err
 				}
-				from, where, err := v.rowsQuery(p)
-				if err != nil {
-					return err
-				}
-				checkSearchedOnce(t, name+" in any order", queryPlan(t, v, "SELECT count(*) FROM "+from+" WHERE "+where.where(), where.args))
+				checkSearchedOnce(t, name+" in any order", queryPlan(t, v, "SELECT count(*) FROM "+s.from+" WHERE "+s.where(), s.args))
 				for _, sort := range []ask.Sort{ask.SortNewest, ask.SortOldest, ask.SortUpdated} {
-					q := ask.ListQuery{Filter: f, Sort: sort}
-					query, args, err := v.pageQuery(q, p, &cursor{id: 2_000_000, updated: 2_000_000}, 51)
-					if err != nil {
-						return err
-					}
+					query, args := s.pageQuery(sort, &cursor{id: 2_000_000, updated: 2_000_000}, 51)
 					checkSearchedOnce(t, fmt.Sprintf("%s by %s", name, sort), queryPlan(t, v, query, args))
 				}
 			}
@@ -107,7 +101,7 @@ func checkSearchedOnce(t *testing.T, question string, plan []string) {
 		if strings.Contains(line, "SCAN text") {
 			passes++
 			if strings.Contains(line, ":=") || strings.Contains(line, "EXISTS") {
-				passes = sortRows
+				passes = commonRows
 			}
 		}
 	}
@@ -121,11 +115,11 @@ func TestSearchOfFewRows(t *testing.T) {
 	st := commonWord(t)
 	for _, text := range []string{"", "common", "com*"} {
 		_, err := st.snapshot(t.Context(), func(v view) error {
-			tally := newTally(st, nil)
-			if err := v.count(ask.CountQuery{Filter: ask.Filter{Agent: []string{"agent-0"}, Text: text}}, tally); err != nil {
+			var tally tally
+			if err := v.count(ask.CountQuery{Filter: ask.Filter{Agent: []string{"agent-0"}, Text: text}}, &tally); err != nil {
 				return err
 			}
-			if want := int64(sortRows+1_000) / 20; tally.total != want {
+			if want := int64(commonRows / 20); tally.total != want {
 				t.Errorf("text %q at one agent: %d handoffs, want %d", text, tally.total, want)
 			}
 			return nil
@@ -133,5 +127,41 @@ func TestSearchOfFewRows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestPagesUseIndexes holds that SQLite finds the rows of common questions by an index.
+func TestPagesUseIndexes(t *testing.T) {
+	st := commonWord(t)
+	agent, open := []string{"agent-0"}, true
+	filters := map[string]ask.Filter{
+		"agent":           {Agent: agent},
+		"open of a group": {Open: &open, Agent: []string{"agent-0", "agent-1"}},
+		"open":            {Open: &open},
+		"outcome":         {Outcome: outcomes[1:2]},
+		"phase":           {Phase: phases[1:2]},
+		"pair":            {Source: []string{"source"}, Target: agent, Priority: priorities[:1]},
+		"conversation":    {ConversationID: []string{"talk"}, Agent: agent},
+		"gate":            {Gate: gates[:1], Agent: agent},
+		"party":           {From: agent},
+	}
+	_, err := st.snapshot(t.Context(), func(v view) error {
+		for name, f := range filters {
+			for _, sort := range ask.Sorts {
+				s, err := v.selectionOf(f)
+				if err != nil {
+					return err
+				}
+				query, args := s.pageQuery(sort, nil, 51)
+				plan := strings.Join(queryPlan(t, v, query, args), "\n")
+				if !strings.Contains(plan, "SEARCH h ") {
+					t.Errorf("%s by %s reads all rows:\n%s", name, sort, plan)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

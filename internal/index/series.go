@@ -21,20 +21,16 @@ func (ix *Index) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswe
 			filter.UpdatedSince = q.Since // an earlier handoff was neither submitted nor closed since
 		}
 		s := newSeries(q)
-		p, err := v.st.planOf(filter)
-		if err == nil && !p.matchesNone {
-			err = v.fillSeries(p, s)
+		rows, err := v.selectionOf(filter)
+		if err == nil {
+			err = v.fillSeries(rows, s)
 		}
 		a.Buckets = s.answer()
 		return err
 	})
 }
 
-func (v view) fillSeries(p plan, s *series) error {
-	from, t, err := v.rowsQuery(p)
-	if err != nil {
-		return err
-	}
+func (v view) fillSeries(of selection, s *series) error {
 	return v.each(func(rows *sql.Rows) error {
 		var submitted, closed int64
 		var outcome int
@@ -49,7 +45,7 @@ func (v view) fillSeries(p plan, s *series) error {
 			s.close(closed, outcomes.word(outcome), whole)
 		}
 		return nil
-	}, fmt.Sprintf("SELECT h.submitted, h.closed, h.outcome, h.whole_ms FROM %s WHERE %s", from, t.where()), t.args...)
+	}, fmt.Sprintf("SELECT h.submitted, h.closed, h.outcome, h.whole_ms FROM %s WHERE %s", of.from, of.where()), of.args...)
 }
 
 // series collects handoffs into buckets of equal width.

@@ -20,6 +20,9 @@ const (
 	indexingCacheKB = 4 << 10  // of the writer while it makes indexes
 	readerCacheKB   = 4 << 10  // of each reader
 	readersMax      = 4        // concurrent lookups; others wait
+
+	// readerLife bounds the use of a connection: it reads the statistics once, when it begins.
+	readerLife = time.Minute
 )
 
 // store is one file. Only Run writes its rows.
@@ -38,7 +41,6 @@ type store struct {
 	// The part in memory, as of position.
 	mu       sync.RWMutex
 	position ledgerPosition
-	counts   counts
 	names    names
 
 	drift   int64 // of the position being written: the most that an id is beyond its instant
@@ -59,7 +61,6 @@ type ledgerPosition struct {
 	seq    uint64
 	at     time.Time // the engine's time stamp of that entry
 	ledger time.Time // which ledger; zero before the first
-	count  int64     // handoffs
 	drift  int64     // of a snapshot: the most that an id is beyond its instant
 }
 
@@ -85,6 +86,7 @@ func connect(path string) (*store, error) {
 	}
 	st.reads.SetMaxOpenConns(readersMax)
 	st.reads.SetMaxIdleConns(readersMax)
+	st.reads.SetConnMaxLifetime(readerLife)
 	return st, nil
 }
 
@@ -129,8 +131,7 @@ func openStore(path string) (*store, error) {
 	return st, nil
 }
 
-// load reads the part in memory. It reads the rows of all handoffs, so it usually finds a damaged
-// file.
+// load reads the part in memory.
 func (st *store) load() error {
 	var ledger, known string
 	var at, seq int64
@@ -157,10 +158,6 @@ func (st *store) load() error {
 		return fmt.Errorf("read its handoffs: %w", err)
 	}
 	st.floor = st.maxID
-	if err := st.counts.load(st.db); err != nil {
-		return fmt.Errorf("count its handoffs: %w", err)
-	}
-	st.position.count = st.counts.total
 	_, err = st.recordSizes()
 	return err
 }

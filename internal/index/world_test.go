@@ -93,7 +93,7 @@ func (w *world) submit(change ...func(*protocol.Package)) *subject {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	step, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize("sha256:0"), protocol.Submitted{Package: body}, w.dir, w.now)
+	step, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize("sha256:0"), protocol.Submitted{Package: body}, w.dir.At(w.now))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -167,8 +167,11 @@ func (w *world) step(k *subject) {
 		if s := k.State; s.Phase == protocol.Retrying {
 			w.now = later(w.now, s.RetryAt)
 		}
-		events := lifecycle.Decide(k.State, w.dir, w.now).Events
-		if len(events) == 0 || !w.append(k, events) {
+		step, err := lifecycle.Decide(k.State, w.dir.At(w.now))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(step.Events) == 0 || !w.append(k, step.Events) {
 			return
 		}
 	}

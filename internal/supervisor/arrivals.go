@@ -4,24 +4,26 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// arrivalInterval is how often a supervisor looks which agents are there: in its own view of the
-// directory, which asks the engine nothing.
+// arrivalInterval is the interval at which a supervisor compares the present agents. It reads its
+// own copy of the directory, so this costs no requests.
 const arrivalInterval = time.Second
 
-// arrivalPause is how many times as long as the handoffs of arrived agents took to reconcile they
-// rest after that, at most a minute. Agents that come and go must not keep a supervisor at it.
+// arrivalPause is the pause after reconciling the handoffs of arrived agents, as a multiple of its
+// duration, at most a minute. Agents that come and go must not occupy a supervisor.
 const arrivalPause = 9
 
-// arrivalLoop reconciles the handoffs that wait for an agent which is there and was not: what its
-// absence has moved goes back, and what could not be delivered to it is. The core decides so; as
-// many go back at once as handoffs are reconciled side by side. One that was missed goes back at
-// the next sweep.
+// arrivalLoop reconciles the handoffs that wait for an agent that has just arrived: those that its
+// absence had moved return to it, and those that could not be delivered are delivered. The core
+// decides both. At most Concurrency of them are reconciled at once. The next sweep reconciles any
+// that were missed.
 func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 	there := s.attended(ctx)
 	tick := time.NewTicker(arrivalInterval)
@@ -53,7 +55,7 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 	}
 }
 
-// attended returns the agents that are there and take handoffs, and what they can do.
+// attended returns the agents that are present and take handoffs, and their capabilities.
 func (s *Supervisor) attended(ctx context.Context) map[lifecycle.Awaited]bool {
 	directory, err := s.b.Directory(ctx)
 	if err != nil {
@@ -71,19 +73,19 @@ func (s *Supervisor) attended(ctx context.Context) map[lifecycle.Awaited]bool {
 	return there
 }
 
-// absencesMax bounds the handoffs whose wait for an agent is remembered. One over it goes back at
-// the next sweep.
+// absencesMax bounds the remembered handoffs that wait for an agent. The next sweep reconciles the
+// others.
 const absencesMax = 100_000
 
-// absences remember which handoffs wait for which agents, of those whose heads were read: every
-// one is, once its offer has stood for a second, and by each sweep.
+// absences remembers which handoffs wait for which agents. It learns from each head that is read:
+// every head is read once its offer is a second old, and by each sweep.
 type absences struct {
 	mu      sync.Mutex
 	tickets map[lifecycle.Awaited]map[string]bool
 	awaited map[string][]lifecycle.Awaited // by ticket
 }
 
-// note remembers whom a handoff waits for.
+// note remembers the agents that a handoff waits for.
 func (a *absences) note(s *protocol.State) {
 	var now []lifecycle.Awaited
 	if len(s.Absent) > 0 || s.Agent == "" {
@@ -91,7 +93,7 @@ func (a *absences) note(s *protocol.State) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(now) == 0 && len(a.awaited) == 0 { // as a rule
+	if len(now) == 0 && len(a.awaited) == 0 { // the usual case
 		return
 	}
 	before, known := a.awaited[s.Ticket]
@@ -119,7 +121,7 @@ func (a *absences) note(s *protocol.State) {
 	}
 }
 
-// concernedBy returns the handoffs that wait for one of the arrived.
+// concernedBy returns the handoffs that wait for one of the arrived agents.
 func (a *absences) concernedBy(arrived map[lifecycle.Awaited]bool) (all []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,4 +132,166 @@ func (a *absences) concernedBy(arrived map[lifecycle.Awaited]bool) (all []string
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+const (
+	// publishersMax bounds the batches that a sweep publishes in parallel. Most of a batch is
+	// processor time; reading for an offer is waiting.
+	publishersMax = 16
+	// batchMax and batchBytesMax bound a batch, in handoffs and in bytes of the ledger: a batch is
+	// sent at once, and its answers are awaited one after the other.
+	batchMax      = 32
+	batchBytesMax = 256 << 10
+	// batchHeadsMax is the number of heads after which a sweep sends an incomplete batch, because
+	// open handoffs may be rare.
+	batchHeadsMax = 1_000
+)
+
+// batchPublisher publishes the outbox entries of a sweep in batches, with workers of its own:
+// events and timers do not wait behind a sweep over a million handoffs.
+type batchPublisher struct {
+	publish func([]broker.Outbox)
+	tasks   chan func()
+	workers sync.WaitGroup
+
+	pause  time.Duration // between two batches
+	sentAt time.Time     // when the last batch was sent
+
+	batch      []broker.Outbox
+	batchBytes int
+	batchHeads int // read since the last batch was sent
+}
+
+// newBatchPublisher starts a batchPublisher over publish. The caller must close it.
+func newBatchPublisher(put func([]broker.Outbox)) *batchPublisher {
+	c := &batchPublisher{publish: put, tasks: make(chan func())}
+	for range publishersMax {
+		c.workers.Go(func() {
+			for task := range c.tasks {
+				task()
+			}
+		})
+	}
+	return c
+}
+
+// do passes a task to a worker. It blocks while all are busy, and drops the task when ctx ends.
+func (b *batchPublisher) do(ctx context.Context, task func()) {
+	select {
+	case b.tasks <- task:
+	case <-ctx.Done():
+	}
+}
+
+// add puts the outbox entry of a handoff into the batch. Only the sweep's goroutine calls it.
+func (b *batchPublisher) add(ctx context.Context, h broker.Outbox) {
+	b.batch = append(b.batch, h)
+	if b.batchBytes += h.Head.Bytes(); len(b.batch) >= batchMax || b.batchBytes >= batchBytesMax {
+		b.send(ctx)
+	}
+}
+
+// tick counts a head of the sweep.
+func (b *batchPublisher) tick(ctx context.Context) {
+	if b.batchHeads++; b.batchHeads >= batchHeadsMax {
+		b.send(ctx)
+	}
+}
+
+func (b *batchPublisher) send(ctx context.Context) {
+	run := b.batch
+	b.batch, b.batchBytes, b.batchHeads = nil, 0, 0
+	if len(run) == 0 {
+		return
+	}
+	if wait := b.pause - time.Since(b.sentAt); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+	b.sentAt = time.Now()
+	b.do(ctx, func() { b.publish(run) })
+}
+
+// Close sends the last batch and waits until all are published. Nothing may be added after it.
+func (b *batchPublisher) Close(ctx context.Context) {
+	b.send(ctx)
+	close(b.tasks)
+	b.workers.Wait()
+}
+
+// Watch receives the figures of a supervisor. It is called from any goroutine, and must neither
+// block nor change its arguments.
+type Watch interface {
+	// Followed is called for each entry of the ledger that is delivered to this supervisor. Among
+	// all supervisors of an engine each entry is delivered to one, and again to another if that one
+	// died before it was done.
+	Followed(e broker.Entry, r protocol.Record)
+	// Due is called when a wake-up fires. asked is its time; zero if unknown.
+	Due(asked time.Time)
+	// Reconciled is called after each try to reconcile a handoff.
+	Reconciled(err error)
+	// Unreadable receives the number of handoffs known to have an unreadable head.
+	Unreadable(n int)
+	// Swept is called after each sweep, with the numbers of heads and of open handoffs. why is one
+	// of SweepReasons.
+	Swept(why string, heads, open int, took time.Duration, err error)
+	// Tripped is called when this supervisor has opened the breaker of an agent.
+	Tripped(agent string)
+}
+
+// Reasons for a sweep; they are values of a metric's label.
+const (
+	sweepAtStart     = "start"
+	sweepAtInterval  = "interval"
+	sweepExpired     = "may judge"
+	sweepReconnected = "reconnected"
+	sweepDeparture   = "departure"
+)
+
+// SweepReasons lists all reasons for a sweep.
+var SweepReasons = []string{sweepAtStart, sweepAtInterval, sweepExpired, sweepReconnected, sweepDeparture}
+
+// noWatch is a Watch that counts nothing.
+type noWatch struct{}
+
+func (noWatch) Followed(broker.Entry, protocol.Record)       {}
+func (noWatch) Due(time.Time)                                {}
+func (noWatch) Reconciled(error)                             {}
+func (noWatch) Unreadable(int)                               {}
+func (noWatch) Swept(string, int, int, time.Duration, error) {}
+func (noWatch) Tripped(string)                               {}
+
+// watchEntry passes an entry of the ledger to the Watch.
+func (s *Supervisor) watchEntry(e broker.Entry, done func()) {
+	defer done()
+	_ = s.recoverPanic(e.Ticket, func() error {
+		record, err := broker.RecordOf(e)
+		if err != nil {
+			s.noteUnreadable(e.Ticket, e.Seq, err)
+			return nil
+		}
+		s.noteReadable(e.Ticket, e.Seq)
+		s.cfg.Watch.Followed(e, record)
+		return nil
+	})
+}
+
+// startedAt is the start of a running activity, in Unix nanoseconds; 0 if none runs.
+type startedAt struct{ nanos atomic.Int64 }
+
+func (s *startedAt) begin() { s.nanos.Store(time.Now().UnixNano()) }
+func (s *startedAt) end()   { s.nanos.Store(0) }
+
+// OldestReconcile returns the age of the oldest try that is running; 0 if none is. A try ends after
+// 15 s: a much higher age means that a loop is blocked.
+func (s *Supervisor) OldestReconcile() time.Duration {
+	var longest time.Duration
+	for i := range s.attempts {
+		if began := s.attempts[i].nanos.Load(); began != 0 {
+			longest = max(longest, time.Since(time.Unix(0, began)))
+		}
+	}
+	return longest
 }

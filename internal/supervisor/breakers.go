@@ -11,29 +11,30 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// breakers count the ends of attempts that writers announce, and remember which handoffs wait for
-// the breaker of an agent. What a supervisor forgets of them when it dies costs time: a breaker stays
-// closed a little longer, a handoff waits for its wake-up.
+// breakers counts the ends of attempts that writers announce, and remembers which handoffs wait for
+// the breaker of an agent. If a supervisor dies, the loss costs only time: a breaker stays closed
+// longer, or a handoff waits for its wake-up.
 type breakers struct {
 	s *Supervisor
 
 	mu        sync.Mutex
-	successes map[string]*successes      // of agents with failures, to be counted
-	kept      map[string]map[string]bool // the handoffs that wait, by agent
-	work      chan struct{}              // either is not empty any more
+	successes map[string]*successes      // to be counted, by agent; only agents with failures
+	kept      map[string]map[string]bool // waiting handoffs, by agent
+	work      chan struct{}              // signals an entry in either map
 }
 
-// successes are attempts of one agent that succeeded, and what is to be called when they are counted.
+// successes has attempts of one agent that succeeded, and the functions to call once they are
+// counted.
 type successes struct {
 	attempts []lifecycle.Attempt
 	done     []func()
 }
 
 const (
-	// successInterval is how long successes are gathered: an agent with failures costs four writes a
-	// second, however busy it is.
+	// successInterval is how long successes are gathered: an agent with failures costs four writes
+	// a second, however busy it is.
 	successInterval = 250 * time.Millisecond
-	// keptMax bounds the handoffs that are remembered. The others have their wake-ups.
+	// keptMax bounds the remembered handoffs. The others have their wake-ups.
 	keptMax = 100_000
 )
 
@@ -41,9 +42,9 @@ func newBreakers(s *Supervisor) *breakers {
 	return &breakers{s: s, successes: map[string]*successes{}, kept: map[string]map[string]bool{}, work: make(chan struct{}, 1)}
 }
 
-// count takes in the end of an attempt, and returns what is to be called instead of done. A failure is
-// counted before its handoff is reconciled: what follows depends on it. A success is counted with
-// others, and only where the agent has failures.
+// count counts the end of an attempt, and returns the function to call instead of done. A failure
+// is counted before its handoff is reconciled, because the decision depends on it. Successes are
+// gathered, and only if the agent has failures.
 func (b *breakers) count(ctx context.Context, a lifecycle.Attempt, done func()) func() {
 	d, err := b.s.b.Directory(ctx)
 	if err != nil {
@@ -55,7 +56,7 @@ func (b *breakers) count(ctx context.Context, a lifecycle.Attempt, done func()) 
 		b.write(ctx, a.Agent, []lifecycle.Attempt{a})
 		return done
 	}
-	if !known || d.BreakerPolicy(a.Agent).Threshold == 0 { // as a rule
+	if !known || d.BreakerPolicy(a.Agent).Threshold == 0 { // the usual case
 		return done
 	}
 	finish := afterCalls(2, func() {
@@ -75,7 +76,7 @@ func (b *breakers) count(ctx context.Context, a lifecycle.Attempt, done func()) 
 	return finish
 }
 
-// write counts attempts. What fails is logged: it is a hint.
+// write counts attempts. It only logs errors, because the ends are hints.
 func (b *breakers) write(ctx context.Context, agent string, ended []lifecycle.Attempt) {
 	opened, err := b.s.b.CountAttempts(ctx, agent, ended)
 	switch {
@@ -93,7 +94,7 @@ func (b *breakers) keep(s protocol.State) {
 	if agent == "" {
 		agent = s.Target.Agent
 	}
-	if agent == "" { // any with a capability: its wake-up comes
+	if agent == "" { // the target is a capability; the wake-up comes
 		return
 	}
 	b.mu.Lock()
@@ -107,7 +108,7 @@ func (b *breakers) keep(s protocol.State) {
 	b.wake()
 }
 
-// wake wants b.mu held.
+// wake signals work. The caller holds b.mu.
 func (b *breakers) wake() {
 	select {
 	case b.work <- struct{}{}:
@@ -115,8 +116,8 @@ func (b *breakers) wake() {
 	}
 }
 
-// run counts what was gathered, and reconciles what waited for a breaker that lets something through,
-// until ctx ends. It sleeps while there is neither.
+// run counts gathered successes, and reconciles handoffs that a breaker lets through, until ctx
+// ends. It sleeps while there are neither.
 func (b *breakers) run(ctx context.Context) error {
 	for {
 		select {
@@ -133,7 +134,7 @@ func (b *breakers) run(ctx context.Context) error {
 		gathered := b.successes
 		b.successes = map[string]*successes{}
 		b.mu.Unlock()
-		for _, agent := range slices.Sorted(maps.Keys(gathered)) { // a simulation repeats it
+		for _, agent := range slices.Sorted(maps.Keys(gathered)) { // sorted, so that a simulation is repeatable
 			b.write(ctx, agent, gathered[agent].attempts)
 			for _, done := range gathered[agent].done {
 				done()
@@ -143,8 +144,8 @@ func (b *breakers) run(ctx context.Context) error {
 	}
 }
 
-// release reconciles the handoffs that a breaker lets through: all where it is closed, as many as it
-// has places for where it is half-open.
+// release reconciles the handoffs that a breaker lets through: all of them if it is closed, one for
+// each probe if it is half-open.
 func (b *breakers) release(ctx context.Context) {
 	d, err := b.s.b.Directory(ctx)
 	if err != nil {

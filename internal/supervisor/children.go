@@ -15,9 +15,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// reconcileFamily sees to the children of a handoff: that they exist, that it knows of
-// those that closed, and that they end where they shall. What goes wrong with one
-// of the three does not keep it from the others.
+// reconcileFamily makes sure that a handoff's children exist, that it knows of those that closed,
+// and that those to be cancelled end. An error in one part does not prevent the others.
 func (s *Supervisor) reconcileFamily(ctx context.Context, head broker.Head, duties lifecycle.Duties) error {
 	var failed []error
 	if duties.Children && !s.childCache.has(head.State) {
@@ -31,7 +30,7 @@ func (s *Supervisor) reconcileFamily(ctx context.Context, head broker.Head, duti
 		failed = append(failed, err)
 	}
 	if duties.CancelChildren {
-		failed = append(failed, s.b.CancelChildren(ctx, head, lifecycle.By, "its parent was cancelled, or needs it no more"))
+		failed = append(failed, s.b.CancelChildren(ctx, head, lifecycle.By, "its parent was cancelled, or no longer needs it"))
 	}
 	return errors.Join(failed...)
 }
@@ -39,8 +38,8 @@ func (s *Supervisor) reconcileFamily(ctx context.Context, head broker.Head, duti
 // markChildren records the ends of children at their parent.
 func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []protocol.ChildClosed) error {
 	before := head.State
-	head, appended, err := s.b.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.MarkChildren(h.State, d, ends, now)
+	head, appended, err := s.b.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.MarkChildren(h.State, q, ends)
 	})
 	if err != nil {
 		return err
@@ -52,25 +51,25 @@ func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []
 }
 
 // childCache holds the handoffs whose children were checked, so that one reconcile of a group of a
-// thousand does not read a thousand heads each time. Children do not go away, and the notifier
-// reports each that closes; only those that closed before the wait began must be read. To lose the
-// cache costs reads and nothing else.
+// thousand does not read a thousand heads each time. Children are never removed, and the notifier
+// reports each that closes; only those that closed before the wait began must be read. Losing the
+// cache only costs reads.
 type childCache struct {
 	mu     sync.Mutex
 	checks map[string]childCheck
 }
 
-// childCheck is the children, and the wait, of a check.
+// childCheck is the part of a state on which a check depends.
 type childCheck struct {
 	made      protocol.Bits
-	after     protocol.Bits // begin with its result
-	received  protocol.Bits // whose ends a worker of the handoff got
+	after     protocol.Bits // submitted with the handoff's result
+	received  protocol.Bits // children whose ends a worker has received
 	suspended time.Time     // when the handoff began to wait for them
-	cancelled bool          // since their end was asked for
-	closed    bool          // since it closed itself: ends that no worker of it got go elsewhere
+	cancelled bool          // since the children were to be cancelled
+	closed    bool          // since it closed: ends that no worker received are then sent elsewhere
 }
 
-// childCacheMax bounds the memory: 100,000 handoffs with children take some 30 MB.
+// childCacheMax bounds the memory: 100,000 handoffs with children take about 30 MB.
 const childCacheMax = 100_000
 
 func newChildCache() *childCache { return &childCache{checks: map[string]childCheck{}} }
@@ -105,20 +104,20 @@ func (c *childCache) forget(ticket string) {
 }
 
 // familyMatcher finds, by the heads of one sweep, children that were recorded and never submitted,
-// and closed children that a waiting parent does not know of. To read every child of every parent
+// and closed children that a waiting parent does not know of. Reading every child of every parent
 // would cost a read each. A child is matched with its parent as soon as both were seen: only
 // unmatched ones take memory.
 type familyMatcher struct {
-	expected   map[uuid.UUID]expectedChild // children that have not come by
-	seen       map[uuid.UUID]bool          // children whose parent has not come by: whether they have ended
-	uninformed map[uuid.UUID]struct{}      // parents of which one does not know that it has closed
+	expected   map[uuid.UUID]expectedChild // children that were not seen yet
+	seen       map[uuid.UUID]bool          // children whose parent was not seen yet, and whether they have ended
+	uninformed map[uuid.UUID]struct{}      // parents that do not know of a closed child
 }
 
-// expectedChild is a child as its parent has it.
+// expectedChild is the parent's record of a child.
 type expectedChild struct {
 	parent      uuid.UUID
-	closedKnown bool // that it has closed
-	marksClose  bool // its end is to be recorded
+	closedKnown bool // the parent knows of its end
+	marksClose  bool // the parent must record its end
 }
 
 func newFamilyMatcher() *familyMatcher {
@@ -170,8 +169,8 @@ func (k *familyMatcher) match(r expectedChild, closed bool) {
 	}
 }
 
-// incompleteParents are those with a child that the sweep has not seen, or of whose end they do not
-// know.
+// incompleteParents returns the parents with a child that the sweep has not seen, or whose end they
+// do not know.
 func (k *familyMatcher) incompleteParents() []string {
 	parents := map[string]struct{}{}
 	for _, r := range k.expected {
@@ -183,4 +182,64 @@ func (k *familyMatcher) incompleteParents() []string {
 		parents[parent.String()] = struct{}{}
 	}
 	return slices.Sorted(maps.Keys(parents))
+}
+
+// suspectDeadlock requests a sweep for circles if a handoff keeps its slot for one that has waited
+// long in a queue.
+func (s *Supervisor) suspectDeadlock(ctx context.Context, head broker.Head) error {
+	_, keepsSlot, err := broker.WaitersOf(ctx, s.b.Head, head.State)
+	if err == nil && keepsSlot {
+		select {
+		case s.suspects <- struct{}{}:
+		default: // a sweep that finds all circles is requested already
+		}
+	}
+	return err
+}
+
+// resolveDeadlocks requests the resolution of the circles that a sweep has found.
+func (s *Supervisor) resolveDeadlocks(ctx context.Context, waits *lifecycle.WaitGraph) {
+	directory, err := s.b.Directory(ctx)
+	if err != nil {
+		return // the next sweep finds them again
+	}
+	for _, found := range waits.Deadlocks(directory) {
+		s.enqueue(ctx, request{ticket: found.Youngest.Ticket, deadlock: &found, childrenSwept: true})
+	}
+}
+
+// breakDeadlock takes the youngest handoff out of a circle. A sweep reads one head after the other,
+// and some handoffs may have moved on before it read the last. So the circle is read again; if it
+// no longer exists, the next sweep decides.
+func (s *Supervisor) breakDeadlock(ctx context.Context, r *request) error {
+	var waits lifecycle.WaitGraph
+	var youngest broker.Head
+	for _, ticket := range r.deadlock.Cycle {
+		head, err := s.b.Head(ctx, ticket, 0)
+		if err != nil {
+			return err
+		}
+		if waits.Add(&head.State, s.b.Now()); ticket == r.ticket {
+			youngest = head
+		}
+	}
+	directory, err := s.b.Directory(ctx)
+	if err != nil {
+		return err
+	}
+	for _, found := range waits.Deadlocks(directory) {
+		if found.Youngest.Ticket != r.ticket {
+			continue
+		}
+		before := youngest.State
+		head, appended, err := s.b.Update(ctx, youngest, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+			return lifecycle.BreakDeadlock(h.State, q, found)
+		})
+		if err != nil || !appended {
+			return err
+		}
+		s.logDecision(before, head)
+		return s.reconcileOpen(ctx, head, &request{ticket: r.ticket, childrenSwept: true})
+	}
+	return nil
 }

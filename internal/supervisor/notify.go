@@ -11,18 +11,19 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// notifier tells handoffs of others: a parent that its child has closed, a handoff that its
-// return or its chain has ended. It gathers what it has to tell each of them, and reconciles them.
+// notifier reports ends to the handoffs that they concern: the end of a child to its parent, the
+// end of a return or a chain to its first handoff. It gathers the reports for a handoff, then
+// reconciles it.
 type notifier struct {
 	s *Supervisor
 
 	mu      sync.Mutex
 	waiting map[string]*notification // by the ticket of the receiver
-	now     chan struct{}            // waiting is not empty any more
+	now     chan struct{}            // signals an entry in waiting
 }
 
-// notification is the news for a handoff: of its children, or of its return or its chain, for
-// which it is reconciled.
+// notification has the reports for a handoff: closed children, and whether to reconcile it because
+// its return or its chain has ended.
 type notification struct {
 	closedChildren []protocol.ChildClosed
 	reconcile      bool
@@ -33,9 +34,9 @@ func newNotifier(s *Supervisor) *notifier {
 	return &notifier{s: s, waiting: map[string]*notification{}, now: make(chan struct{}, 1)}
 }
 
-// notifyRelatives notes what a state means to another handoff: a closed child to its parent, the end
-// of a return to the handoff that it belongs to, the end of a chain to the first of it. It returns what is to be called instead of
-// done: done is called when all of them are reconciled.
+// notifyRelatives records reports of a state: of a closed child for its parent, of a return's end
+// for its origin, of a chain's end for its first handoff. It returns the function to call instead
+// of done; done is called once all of them are reconciled.
 func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 	parent := lifecycle.NotifiesParent(state)
 	var others []string
@@ -48,7 +49,7 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 	if lifecycle.NotifiesCaller(state) {
 		others = append(others, state.CallOf)
 	}
-	calls := int32(1 + len(others)) // of the handoff itself, and of each relative
+	calls := int32(1 + len(others)) // one for the handoff itself, and one for each relative
 	if parent {
 		calls++
 	}
@@ -105,7 +106,7 @@ func (n *notifier) run(ctx context.Context) error {
 		all := n.waiting
 		n.waiting = map[string]*notification{}
 		n.mu.Unlock()
-		for _, ticket := range slices.Sorted(maps.Keys(all)) { // a simulation repeats it
+		for _, ticket := range slices.Sorted(maps.Keys(all)) { // sorted, so that a simulation is repeatable
 			news := all[ticket]
 			n.s.enqueue(ctx, request{ticket: ticket, closedChildren: news.closedChildren, andItself: news.reconcile, done: func() {
 				for _, done := range news.done {

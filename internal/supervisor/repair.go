@@ -10,27 +10,27 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Repaired is what Repair found and did.
+// Repaired counts the findings and actions of Repair.
 type Repaired struct {
-	Handoffs int `json:"handoffs"` // all that the ledger has
+	Handoffs int `json:"handoffs"` // all handoffs of the ledger
 	Open     int `json:"open"`
-	Woken    int `json:"woken"`   // to be reconciled within a second: the open ones, and those that may owe something
-	Removed  int `json:"removed"` // offers that had ended, taken out of the queues
-	Failed   int `json:"failed"`  // could not be helped; the log says why
+	Woken    int `json:"woken"`   // to be reconciled within a second: open ones, and closed ones with possible duties
+	Removed  int `json:"removed"` // ended offers that were removed from the queues
+	Failed   int `json:"failed"`  // not repaired; the log has the reasons
 }
 
-// Repair sweeps all heads now, and returns once everything is asked for. It puts the offer of every
-// open handoff where it belongs, and sets the wake-up of every handoff that may need a
-// reconciliation to now: supervisors find them due, and share the work. It decides nothing and is
-// safe beside any number of supervisors; without one, the wake-ups wait for the next. It removes
-// offers that have ended from the queues. An engine that does not answer ends it with an error.
+// Repair sweeps all heads now, and returns once all reconciliations are requested. It restores the
+// offer of every open handoff, and sets the wake-up of every handoff that may need a reconciliation
+// to now: supervisors find them due, and share the work. It decides nothing and is safe while any
+// number of supervisors run; without one, the wake-ups wait for the next. It removes ended offers
+// from the queues. An engine that does not answer ends it with an error.
 func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Repaired, error) {
 	s, err := New(b, engine, Config{Log: log})
 	if err != nil {
 		return Repaired{}, err
 	}
 	var done Repaired
-	var mu sync.Mutex // of done
+	var mu sync.Mutex // for done
 	woken := func(h broker.Outbox, err error) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -62,8 +62,8 @@ func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Rep
 		return done, err
 	}
 	done.Removed = s.removeEnded(ctx, called, end)
-	for _, parent := range families.incompleteParents() { // whose children never came, or were not noted
-		// Under a sequence of its own: it does not replace the parent's own wake-up.
+	for _, parent := range families.incompleteParents() { // whose children were never submitted, or whose ends were not recorded
+		// A sequence of its own keeps the parent's own wake-up.
 		err := engine.Arm(ctx, parent, departureSeq, b.Now())
 		if err := woken(broker.Outbox{Head: broker.Head{Ticket: parent}}, err); err != nil {
 			return done, err

@@ -1,10 +1,10 @@
-// Package supervisor reconciles handoffs: it retries, reroutes, escalates and fires timeouts.
-// To reconcile a handoff is to read its head, ask the lifecycle for the next events, append them,
-// and put the offer and the wake-up of the state in place. An append that its writer announced, a
-// timer, a departed worker and a sweep over all heads are nothing but reasons to reconcile.
+// Package supervisor reconciles handoffs: it retries, reroutes, escalates and fires timeouts. To
+// reconcile a handoff is to read its head, ask the lifecycle for the next events, append them, and
+// put the offer and the wake-up of the state in place. An announced append, a timer, a departed
+// worker and a sweep over all heads are only reasons to reconcile.
 //
-// A Supervisor has no state that matters: any number of them share the work, any of them may die
-// at any time, and the next sweep finds what one forgot.
+// A Supervisor has no state that matters: any number of them share the work, any of them may die at
+// any time, and the next sweep reconciles the handoffs that one forgot.
 package supervisor
 
 import (
@@ -22,33 +22,32 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// Broker is what a supervisor asks of the broker. *broker.Broker satisfies it.
+// Broker has the methods of *broker.Broker that a supervisor needs.
 type Broker interface {
 	Now() time.Time
 	Head(ctx context.Context, ticket string, min uint64) (broker.Head, error)
-	UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error)
+	Update(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error)
 	EnsureOffer(ctx context.Context, head broker.Head) error
+	CheckPackage(ctx context.Context, head broker.Head) error
 	EnsureChildren(ctx context.Context, head broker.Head) (ended []protocol.ChildClosed, err error)
 	EnsureReturn(ctx context.Context, head broker.Head) error
 	CountAttempts(ctx context.Context, agent string, ended []lifecycle.Attempt) (opened bool, err error)
 	EnsureSource(ctx context.Context, head broker.Head) error
 	EnsureWorkspace(ctx context.Context, head broker.Head) (broker.Head, error)
 	EnsureBids(ctx context.Context, head broker.Head) (broker.Head, error)
-	EnsureBidAnswer(ctx context.Context, call broker.Head) error
-	EndCalls(ctx context.Context, head broker.Head) error
 	SweepWorkspaces(ctx context.Context) error
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	PublishOutbox(ctx context.Context, all []broker.Outbox) []error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 }
 
-// Engine is what a supervisor asks of the engine itself: its share of what happens, the heads
-// to sweep, and the offers and wake-ups to put in place. A broker.Engine satisfies it.
+// Engine has the methods of broker.Engine that a supervisor needs: its share of announcements, the
+// heads to sweep, and the offers and wake-ups to put in place.
 type Engine interface {
 	broker.Timers
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
 	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
-	// Follow is only called where the Config has a Watch.
+	// Follow is only called if the Config has a Watch.
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
 	OffersBetween(ctx context.Context, from, until time.Time, fn func(key broker.OfferKey, at time.Time) error) error
 	RemoveOffer(ctx context.Context, key broker.OfferKey) error
@@ -59,20 +58,22 @@ type Engine interface {
 
 // Config configures a Supervisor. The zero value is the default.
 type Config struct {
-	// Log receives what was decided (info) and what went wrong (warn, error);
-	// nil discards.
+	// Log receives decisions (info) and problems (warn, error); nil discards them.
 	Log *slog.Logger
 	// SweepInterval is the time between two incremental sweeps. At the latest every 13th sweep is
-	// full: over the heads of all handoffs. Default 5 min.
+	// full: it reads the heads of all handoffs. Default 5 min.
 	SweepInterval time.Duration
-	// Concurrency is how many handoffs are reconciled side by side. Default 32.
+	// Concurrency is the number of handoffs that are reconciled in parallel. Default 32.
 	Concurrency int
 	// Watch receives the supervisor's figures; nil is none. With a Watch the supervisor also
 	// follows the ledger, which costs the delivery and the decoding of every entry.
 	Watch Watch
-	// Swept, if not nil, receives the duration of each sweep that came to its end. It must not
-	// block. A Watch has that figure too.
+	// Swept, if not nil, receives the duration of each completed sweep. It must not block. A Watch
+	// has that figure too.
 	Swept func(took time.Duration)
+	// Check, if not nil, checks the ledger for damage each second, and before a sweep that follows
+	// a new connection. Its error ends Run.
+	Check func(ctx context.Context) error
 
 	unfinishedMax int // of a sweepState; 0 is the constant
 }
@@ -88,13 +89,16 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Swept == nil {
 		c.Swept = func(time.Duration) {}
 	}
+	if c.Check == nil {
+		c.Check = func(context.Context) error { return nil }
+	}
 	if c.SweepInterval < time.Second || c.Concurrency < 1 {
 		return c, fmt.Errorf("supervisor config: sweep every %v, concurrency %d: must be positive, and a sweep at most each second", c.SweepInterval, c.Concurrency)
 	}
 	return c, nil
 }
 
-// Supervisor reconciles handoffs. Make it with New.
+// Supervisor reconciles handoffs. New creates it.
 type Supervisor struct {
 	b          Broker
 	engine     Engine
@@ -105,16 +109,16 @@ type Supervisor struct {
 	notifier   *notifier
 	absences   absences
 	breakers   *breakers
-	suspects   chan struct{} // that there may be a deadlock
-	lastSweep  *sweepState   // of the sweep before; nil makes the next one full
+	suspects   chan struct{} // signals a possible deadlock
+	lastSweep  *sweepState   // the previous sweep; nil makes the next one full
 	sweptTo    uint64        // the sequence up to which a sweep has reconciled
 
 	unreadable unreadable
-	// attempts is since when each loop has been at its present try.
+	// attempts has the start of each loop's present try.
 	attempts []startedAt
 }
 
-// New returns a supervisor over a broker and the engine that the broker works with.
+// New returns a supervisor over a broker and the engine of that broker.
 func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -128,7 +132,7 @@ func New(b Broker, engine Engine, cfg Config) (*Supervisor, error) {
 // Run reconciles handoffs until ctx ends, and then returns nil. Unfinished work is delivered to
 // another supervisor, or found by the next sweep.
 func (s *Supervisor) Run(ctx context.Context) error {
-	if _, err := s.b.Directory(ctx); err != nil { // the judge must be watching before it judges
+	if _, err := s.b.Directory(ctx); err != nil { // the directory must be watched before anything is judged by it
 		return ignoreEnd(ctx, fmt.Errorf("watch the directory: %w", err))
 	}
 	departures, err := s.engine.Departures(ctx)
@@ -153,7 +157,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return ignoreEnd(ctx, group.Wait())
 }
 
-// ignoreEnd makes the end that the caller asked for no error.
+// ignoreEnd returns nil if the caller ended ctx.
 func ignoreEnd(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil

@@ -1,7 +1,11 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -14,34 +18,46 @@ import (
 // connected for a default lease, and may judge which holders are gone.
 const expiryAfter = time.Duration(protocol.LeaseDefaultMS)*time.Millisecond + time.Second
 
+// checkEvery is the time between two checks for damage of the ledger.
+const checkEvery = time.Second
+
 // sweepLoop sweeps in full at the start and after each reconnection, and incrementally every
-// SweepInterval, after departures, and where a deadlock is suspected.
+// SweepInterval, after departures, and if a deadlock is suspected.
 func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.Holder) error {
 	reconnected := s.engine.Reconnected(ctx)
 	every := time.NewTicker(s.cfg.SweepInterval)
 	defer every.Stop()
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
 	judge := time.NewTimer(expiryAfter)
 	defer judge.Stop()
 	filled := s.sweep(ctx, sweepAtStart, s.reconcileSwept)
 	every.Reset(s.untilSweep(filled))
 	gone := map[string]protocol.Holder{}
-	rested := time.NewTimer(0) // when departures may cost the next sweep
+	rested := time.NewTimer(0) // until departures may cause the next sweep
 	defer rested.Stop()
-	var rest <-chan time.Time // rested, while there are departures to see to
+	var rest <-chan time.Time // rested.C, while departures wait for a sweep
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-every.C:
 			filled = s.sweepThrottled(ctx, reconnected, departures)
-			every.Reset(s.untilSweep(filled)) // from its end: over many it takes longer than that
+			every.Reset(s.untilSweep(filled)) // measured from its end: a long sweep may take more than the interval
 		case <-judge.C:
 			visit := s.reconcileSwept
-			if filled { // a lease ago: the outbox need not be published again
+			if filled { // the outbox was published a lease ago
 				visit = s.recheckExpired
 			}
 			s.sweep(ctx, sweepExpired, visit)
+		case <-check.C:
+			if err := s.cfg.Check(ctx); err != nil {
+				return err
+			}
 		case <-reconnected:
+			if err := s.cfg.Check(ctx); err != nil {
+				return err
+			}
 			judge.Reset(expiryAfter)
 			filled = s.sweep(ctx, sweepReconnected, s.reconcileSwept)
 			every.Reset(s.untilSweep(filled))
@@ -59,11 +75,12 @@ func (s *Supervisor) sweepLoop(ctx context.Context, departures <-chan protocol.H
 	}
 }
 
-// sweepRetry is how long after a sweep that broke off, at most, the next one begins: what the
-// faults of an engine left behind waits for a sweep.
+// sweepRetry is the longest time from an aborted sweep to the next one, which handles the
+// consequences of the engine's faults.
 const sweepRetry = 10 * time.Second
 
-// untilSweep is the time to the next regular sweep. whole says that the last one did not break off.
+// untilSweep returns the time to the next regular sweep. whole reports that the last one was
+// completed.
 func (s *Supervisor) untilSweep(whole bool) time.Duration {
 	if whole {
 		return s.cfg.SweepInterval
@@ -71,12 +88,12 @@ func (s *Supervisor) untilSweep(whole bool) time.Duration {
 	return min(sweepRetry, s.cfg.SweepInterval)
 }
 
-// departurePause is how many times as long as a sweep for departures took the next one waits, at most a
-// minute. Each claim from a command line that finds nothing is a departure: polling agents must not
-// keep a supervisor reading heads without a break.
+// departurePause is the pause after a sweep for departures, as a multiple of its duration, at most
+// a minute. Each claim from a command line that finds nothing is a departure: polling agents must
+// not keep a supervisor reading heads without a break.
 const departurePause = 9
 
-// collectDepartures takes all departures that are there: one sweep serves them all.
+// collectDepartures takes all queued departures: one sweep serves them all.
 func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Holder) {
 	for {
 		select {
@@ -88,16 +105,16 @@ func collectDepartures(gone map[string]protocol.Holder, more <-chan protocol.Hol
 	}
 }
 
-// sweep visits the heads that the reason calls for, and reconciles those that no sweep has
-// seen. whole says that it came to its end.
+// sweep calls visit for the heads that the reason requires, and reconciles those that no sweep has
+// read. whole reports that it was completed.
 func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.Context, *batchPublisher, broker.Head)) (whole bool) {
 	begun, begunAt := time.Now(), s.b.Now()
 	families := newFamilyMatcher()
 	var waits lifecycle.WaitGraph
 	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
-	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger another
+	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger may be another one
 	read := func(see func(broker.Head)) error { return s.sweepHeads(ctx, all, see) }
-	var called []uint64 // offers that stand, or should
+	var called []uint64 // offers that are in a queue, or should be
 	end, sweptTo := uint64(0), s.sweptTo
 	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
@@ -105,6 +122,9 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 		s.absences.note(&h.State)
 		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
+		}
+		if all && !h.State.Closed && !lifecycle.DutiesOf(h.State).Offer && h.State.StuckReason == "" {
+			publisher.do(ctx, func() { s.checkPackage(ctx, h) })
 		}
 		switch {
 		case h.State.Closed && !s.hasPendingDuties(ctx, h.State):
@@ -133,7 +153,7 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 	took := time.Since(begun)
 	s.cfg.Watch.Swept(why, heads, open, took, err)
 	if err != nil {
-		s.log.Warn("sweep broken off; the next one makes up for it", "why", why, "err", err)
+		s.log.Warn("sweep aborted; the next one starts over", "why", why, "err", err)
 		return false
 	}
 	s.cfg.Swept(took)
@@ -141,8 +161,17 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 	return true
 }
 
-// hasPendingDuties tells whether anything can be done about what a closed handoff owes. A
-// return whose source is no agent is read by ticket, and owed for ever.
+// checkPackage reconciles a handoff whose package is gone. A handoff that is offered needs no
+// check, because its offer has the package read.
+func (s *Supervisor) checkPackage(ctx context.Context, h broker.Head) {
+	var lost *broker.BodyLostError
+	if err := s.b.CheckPackage(ctx, h); errors.As(err, &lost) {
+		s.enqueue(ctx, request{ticket: h.Ticket, head: h, childrenSwept: true, checkPackage: true})
+	}
+}
+
+// hasPendingDuties reports whether any duty of a closed handoff can be performed now. A return
+// whose source is no agent is read by ticket, so its duty remains for ever.
 func (s *Supervisor) hasPendingDuties(ctx context.Context, state protocol.State) bool {
 	if !lifecycle.HasPendingDuties(state) {
 		return false
@@ -152,9 +181,9 @@ func (s *Supervisor) hasPendingDuties(ctx context.Context, state protocol.State)
 	}
 	directory, err := s.b.Directory(ctx)
 	if err != nil {
-		return true // the reconcile reports it
+		return true // the reconcile reports the error
 	}
-	step, err := decide(state, directory, s.b.Now())
+	step, err := lifecycle.Decide(state, directory.At(s.b.Now()))
 	return err != nil || len(step.Events) > 0
 }
 
@@ -182,8 +211,8 @@ func (s *Supervisor) readHeads(ctx context.Context, see func(broker.Head)) error
 	})
 }
 
-// reconcileSwept reconciles a handoff that a sweep has found. As a rule its offer and its wake-up are all
-// that it needs, and the batch publisher puts them in place; otherwise it is a request like any other.
+// reconcileSwept reconciles a handoff that a sweep has read. Usually it needs only its offer and
+// its wake-up, and the batch publisher puts them in place; otherwise it becomes a request.
 func (s *Supervisor) reconcileSwept(ctx context.Context, c *batchPublisher, h broker.Head) {
 	now := latest(s.b.Now(), h.At, h.State.UpdatedAt)
 	if next, settled := s.needsOutboxOnly(ctx, h, now); settled {
@@ -193,13 +222,13 @@ func (s *Supervisor) reconcileSwept(ctx context.Context, c *batchPublisher, h br
 	}
 }
 
-// throttledRate is how many outbox entries a second a throttled sweep publishes. Nearly all of them are in
-// place; to find out costs as much as to publish them again, and a million open handoffs are not to
-// take the machine for it every few minutes.
+// throttledRate is the number of outbox entries that a throttled sweep publishes per second. Nearly
+// all of them are in place, and checking that costs as much as publishing them again. A million
+// open handoffs must not occupy the machine every few minutes.
 const throttledRate = 2_500
 
-// sweepThrottled is the regular sweep. It makes haste when a holder has departed, and breaks off for the
-// full sweep after a reconnection.
+// sweepThrottled is the regular sweep. It runs at full speed when a holder has departed, and is
+// aborted for the full sweep after a reconnection.
 func (s *Supervisor) sweepThrottled(ctx context.Context, reconnected <-chan struct{}, departures <-chan protocol.Holder) (whole bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -223,8 +252,8 @@ func (s *Supervisor) recheckExpired(ctx context.Context, _ *batchPublisher, h br
 	}
 }
 
-// needsOutboxOnly tells whether an open handoff calls for nothing but its offer and its
-// wake-up, and when that is.
+// needsOutboxOnly reports whether an open handoff needs only its offer and its wake-up, and returns
+// the time of the wake-up.
 func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now time.Time) (next time.Time, needsOutboxOnly bool) {
 	duties := lifecycle.DutiesOf(h.State)
 	if h.State.Closed || duties.Return || duties.CancelChildren || duties.Source || duties.Bids || lifecycle.AwaitsWorkspace(h.State) {
@@ -232,19 +261,19 @@ func (s *Supervisor) needsOutboxOnly(ctx context.Context, h broker.Head, now tim
 	}
 	directory, err := s.b.Directory(ctx)
 	if err != nil {
-		return next, false // the reconcile reports it
+		return next, false // the reconcile reports the error
 	}
 	if h.State.Holder != "" && !directory.Present(h.State.Holder) {
-		return next, false // the reconcile asks whether it is gone
+		return next, false // the reconcile checks whether the holder is gone
 	}
-	step, err := decide(h.State, directory, now)
+	step, err := lifecycle.Decide(h.State, directory.At(now))
 	if err != nil || len(step.Events) > 0 {
 		return next, false
 	}
 	return nextReconcile(h.State, now, lifecycle.AbsenceKnownAt(h.State, directory)), true
 }
 
-// outboxOf is the outbox entry of a handoff: its offer, where one is called for, and its wake-up.
+// outboxOf returns the outbox entry of a handoff: its offer, if it needs one, and its wake-up.
 func outboxOf(h broker.Head, now, next time.Time) broker.Outbox {
 	return broker.Outbox{Head: h, Offer: lifecycle.DutiesOf(h.State).Offer, Seq: h.Seq, At: latest(next, now.Add(wakeUpDelayMin))}
 }
@@ -252,7 +281,7 @@ func outboxOf(h broker.Head, now, next time.Time) broker.Outbox {
 // publishTimeout bounds the publishing of a batch.
 const publishTimeout = 30 * time.Second
 
-// publish publishes a batch of outbox entries. A request tries again where that fails.
+// publish publishes a batch of outbox entries. An entry that fails becomes a request.
 func (s *Supervisor) publish(ctx context.Context, run []broker.Outbox) {
 	running, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -271,11 +300,11 @@ func latest(all ...time.Time) time.Time {
 	return slices.MaxFunc(all, time.Time.Compare)
 }
 
-// departureSeq is what the check after a departure is armed under. No append has it.
+// departureSeq is the sequence of the wake-up after a departure. No append has it.
 const departureSeq = 0
 
-// reconcileDeparted reconciles the handoffs of a departed holder, and arms a wake-up for the offers of an
-// agent whose absence counts.
+// reconcileDeparted reconciles the handoffs of a departed holder, and arms a wake-up for the offers
+// of an agent that has no worker now.
 func (s *Supervisor) reconcileDeparted(ctx context.Context, c *batchPublisher, h broker.Head, gone map[string]protocol.Holder) {
 	_, held := gone[h.State.Holder]
 	if held {
@@ -287,14 +316,13 @@ func (s *Supervisor) reconcileDeparted(ctx context.Context, c *batchPublisher, h
 	}
 	directory, err := s.b.Directory(ctx)
 	if err != nil {
-		return // the next sweep makes up for it
+		return // the next sweep handles it
 	}
 	if directory.Attended(h.State.Agent) {
 		return
 	}
 	at := s.b.Now().Add(lifecycle.AckTimeout(h.State) + wakeUpDelayMin)
-	// Under a sequence of its own, so that it does not replace the wake-up that
-	// the handoff's own clocks have, which may be sooner.
+	// A sequence of its own keeps the wake-up of the handoff's own clocks, which may be sooner.
 	c.do(ctx, func() {
 		if err := s.engine.Arm(ctx, h.Ticket, departureSeq, at); err != nil && ctx.Err() == nil {
 			s.log.Warn("wake-up not armed", "ticket", h.Ticket, "err", err)
@@ -309,4 +337,251 @@ func agentDeparted(agent string, gone map[string]protocol.Holder) bool {
 		}
 	}
 	return false
+}
+
+const (
+	// unfinishedMax bounds the unfinished handoffs that a sweep remembers for the next one.
+	unfinishedMax = 10_000
+	// fullSweepIntervals is the number of intervals after which a sweep is full again. An
+	// incremental one does not see duties that a closed handoff gets later: a return to a source
+	// that was no agent yet.
+	fullSweepIntervals = 12
+)
+
+// sweepState is the result of a sweep that the next one uses. A handoff that is closed and has no
+// duties stays so: the next sweep need only read the unfinished ones, and the entries since.
+// Reading the heads of all handoffs makes a server fetch nearly all of its ledger from the disk.
+type sweepState struct {
+	open   map[string]uint64 // the last sequence of each unfinished handoff, by ticket
+	end    uint64            // the last sequence that was read
+	fullAt time.Time         // when all heads were read
+}
+
+// errTooManyOpen reports more unfinished handoffs than a sweep may remember.
+var errTooManyOpen = errors.New("too many open handoffs to remember")
+
+// sweepFull reads the heads of all handoffs.
+func (s *Supervisor) sweepFull(ctx context.Context, see func(broker.Head)) error {
+	next := &sweepState{open: map[string]uint64{}, fullAt: time.Now()}
+	err := s.readHeads(ctx, func(h broker.Head) {
+		see(h)
+		next.addUnfinished(ctx, s, h)
+		next.end = max(next.end, h.Seq)
+	})
+	if err == nil {
+		s.sweptTo = next.end
+	}
+	if s.lastSweep = nil; err == nil && len(next.open) <= s.cfg.unfinishedMax {
+		s.lastSweep = next
+	}
+	return err
+}
+
+// addUnfinished remembers an unfinished handoff, up to one more than allowed.
+func (r *sweepState) addUnfinished(ctx context.Context, s *Supervisor, h broker.Head) {
+	if len(r.open) <= s.cfg.unfinishedMax && (!h.State.Closed || s.hasPendingDuties(ctx, h.State)) {
+		r.open[h.Ticket] = h.Seq
+	}
+}
+
+// closedWord is in each entry that closes a handoff. An entry without it need not be decoded:
+// usually the handoff's next entry closes it, and otherwise its head is read. The same holds for an
+// entry that is encoded in another way, for example with a space.
+var closedWord = []byte(`"closed":true`)
+
+// sweepIncremental reads the unfinished handoffs of the previous sweep, and the entries since. It
+// visits only those closed handoffs that were closed since.
+func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see func(broker.Head)) error {
+	s.lastSweep = nil
+	open, end := last.open, last.end
+	err := s.engine.Entries(ctx, end+1, func(e broker.Entry) error {
+		if end = e.Seq; bytes.Contains(e.Body, closedWord) {
+			head, ok := s.headOf(e)
+			if !ok {
+				delete(open, e.Ticket)
+				return ctx.Err()
+			}
+			if head.State.Closed && !s.hasPendingDuties(ctx, head.State) {
+				delete(open, e.Ticket)
+				see(head)
+				return ctx.Err()
+			}
+		}
+		if open[e.Ticket] = e.Seq; len(open) > s.cfg.unfinishedMax {
+			return errTooManyOpen
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	heads := make([]string, 0, len(open))
+	for ticket := range open {
+		heads = append(heads, ticket)
+	}
+	slices.Sort(heads)
+	next := &sweepState{open: map[string]uint64{}, end: end, fullAt: last.fullAt}
+	for _, ticket := range heads {
+		head, err := s.b.Head(ctx, ticket, 0)
+		if errors.Is(err, broker.ErrNotFound) { // removed after the entries were read
+			continue
+		}
+		if broker.Unreadable(err) {
+			s.noteUnreadable(ticket, open[ticket], err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s.noteReadable(ticket, head.Seq)
+		see(head)
+		next.addUnfinished(ctx, s, head)
+	}
+	if ctx.Err() == nil {
+		s.sweptTo = end
+	}
+	if len(next.open) <= s.cfg.unfinishedMax && ctx.Err() == nil {
+		s.lastSweep = next
+	}
+	return ctx.Err()
+}
+
+// sweepHeads sweeps in full or incrementally. An incremental sweep that finds too much is followed
+// by a full one at once; one that fails for another reason leaves no state, so that the next is
+// full.
+func (s *Supervisor) sweepHeads(ctx context.Context, whole bool, see func(broker.Head)) error {
+	last := s.lastSweep
+	if whole || last == nil || time.Since(last.fullAt) > fullSweepIntervals*s.cfg.SweepInterval {
+		return s.sweepFull(ctx, see)
+	}
+	err := s.sweepIncremental(ctx, last, see)
+	if errors.Is(err, errTooManyOpen) {
+		return s.sweepFull(ctx, see)
+	}
+	return err
+}
+
+// Refill restores the offer and the wake-up of every open handoff and decides nothing. An engine
+// needs this before it serves clients if its work and timer streams were emptied. A handoff that
+// cannot be restored is logged and skipped, so that the others need not wait for it. An engine that
+// does not answer ends Refill with an error.
+func Refill(ctx context.Context, b Broker, engine Engine, log *slog.Logger) error {
+	s, err := New(b, engine, Config{Log: log})
+	if err != nil {
+		return err
+	}
+	done := func(h broker.Outbox, err error) error { return s.refilled(ctx, h, err) }
+	_, _, err = s.publishAll(ctx, done, func(c context.Context, publisher *batchPublisher, h broker.Head) {
+		if now := b.Now(); !h.State.Closed {
+			publisher.add(c, outboxOf(h, now, lifecycle.NextReconcile(h.State, now)))
+		}
+	})
+	return err
+}
+
+// refilled handles the outcome of one outbox entry. Its error ends the refill.
+func (s *Supervisor) refilled(ctx context.Context, h broker.Outbox, err error) error {
+	switch {
+	case err == nil:
+	case isUnanswered(err) && !s.engineAnswers(ctx):
+		return fmt.Errorf("refill %s: %w", h.Head.Ticket, err)
+	default:
+		s.log.Error("handoff not put back", "ticket", h.Head.Ticket, "err", err)
+	}
+	return nil
+}
+
+// isUnanswered reports whether an error comes from the engine and not from the handoff.
+func isUnanswered(err error) bool {
+	return errors.Is(err, broker.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// publishAll publishes the outbox entries that visit derives from each head, and calls done with
+// each outcome: one at a time within a batch, batches in parallel. The first error, including one
+// of done, ends it.
+func (s *Supervisor) publishAll(ctx context.Context, done func(broker.Outbox, error) error,
+	visit func(context.Context, *batchPublisher, broker.Head)) (heads, open int, err error) {
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	publisher := newBatchPublisher(func(run []broker.Outbox) {
+		running, cancel := context.WithTimeout(working, publishTimeout)
+		defer cancel()
+		for i, err := range s.b.PublishOutbox(running, run) {
+			if working.Err() != nil {
+				return
+			}
+			if err := done(run[i], err); err != nil {
+				end(err)
+			}
+		}
+	})
+	heads, open, err = s.visitHeads(working, publisher, func(see func(broker.Head)) error { return s.readHeads(working, see) },
+		func(h broker.Head) { visit(working, publisher, h) })
+	if ctx.Err() == nil && working.Err() != nil {
+		err = context.Cause(working)
+	}
+	return heads, open, err
+}
+
+// An offer that has been in its queue for more than standingHold is a reason to reconcile its
+// handoff: most are taken, and their handoffs closed, before. Each supervisor reads those offers
+// every standingInterval; if two of them do the same, it is harmless. The first sweep of a
+// supervisor handles the offers that are older than it.
+const (
+	standingHold     = broker.AnnounceHold
+	standingInterval = time.Second
+	// standingMax bounds the offers that are read before their handoffs are reconciled.
+	standingMax = 500
+	// standingTimeout bounds the reading.
+	standingTimeout = 30 * time.Second
+)
+
+// standingLoop reconciles the handoffs whose offers have long been in a queue, until ctx ends.
+func (s *Supervisor) standingLoop(ctx context.Context) error {
+	from := s.b.Now().Add(-standingHold)
+	tick := time.NewTicker(standingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		for until := s.b.Now().Add(-standingHold); from.Before(until) && ctx.Err() == nil; {
+			next, err := s.reconcileStanding(ctx, from, until)
+			if from = next; err != nil {
+				s.log.Debug("standing offers not read; trying again", "err", err)
+				break
+			}
+		}
+	}
+}
+
+// errStandingMax ends the reading of offers.
+var errStandingMax = errors.New("enough offers")
+
+// reconcileStanding reconciles the handoffs of offers that were queued in [from, until), or of the
+// first standingMax of them. rest is the time of the first offer that it did not handle: until if
+// it handled all, from after an error.
+func (s *Supervisor) reconcileStanding(ctx context.Context, from, until time.Time) (rest time.Time, err error) {
+	reading, cancel := context.WithTimeout(ctx, standingTimeout)
+	defer cancel()
+	var offers []broker.OfferKey
+	var last time.Time
+	rest = until
+	err = s.engine.OffersBetween(reading, from, until, func(key broker.OfferKey, at time.Time) error {
+		if len(offers) >= standingMax && at.After(last) { // offers of one instant are handled together
+			rest = at
+			return errStandingMax
+		}
+		offers, last = append(offers, key), at
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStandingMax) {
+		return from, err
+	}
+	for _, key := range offers {
+		s.enqueue(ctx, request{ticket: key.Ticket, standing: key.Sequence})
+	}
+	return rest, nil
 }

@@ -88,7 +88,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-const operations = "../docs/operations/"
+const operations = "../../docs/operations/"
 
 // TestFiguresAreDocumented checks that metrics.md has a row for each metric and no others.
 func TestFiguresAreDocumented(t *testing.T) {

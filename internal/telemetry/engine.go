@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -21,8 +22,8 @@ const (
 	engineTimeout = 8 * time.Second
 )
 
-// Engine answers for the metrics of queues and workers. broker.Broker implements it.
-type Engine interface {
+// engine answers for the metrics of queues and workers. broker.Broker implements it.
+type engine interface {
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 	Workspaces(ctx context.Context) ([]protocol.Workspace, error)
@@ -31,14 +32,14 @@ type Engine interface {
 // Engine adds the metrics that are the same in every process: queues, and the workers of the
 // directory. A scrape reads them from the engine, the queues at most once in five seconds. If
 // the engine does not answer they are missing, and handoff_engine_up is 0.
-func (m *Metrics) Engine(engine Engine) {
+func (m *Metrics) Engine(engine engine) {
 	e := &engineCollector{engine: engine, agents: m.agents, now: time.Now}
 	m.registry.MustRegister(&collector{[]*prometheus.Desc{upDesc, depthDesc, deliveredDesc, oldestDesc,
 		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc, breakerDesc, locksDesc}, e.collect})
 }
 
 type engineCollector struct {
-	engine Engine
+	engine engine
 	agents *agentLabeler
 	now    func() time.Time
 
@@ -190,4 +191,103 @@ func (e *engineCollector) collectBreakers(to chan<- prometheus.Metric, directory
 	for label, value := range worst {
 		to <- gaugeMetric(breakerDesc, value, label)
 	}
+}
+
+const (
+	// agentsMax is how many agents one process exports by name. Each has about a hundred
+	// series, so it bounds the size of a scrape.
+	agentsMax = 500
+	// other is the label of every other agent: beyond AgentsMax, not registered, or empty.
+	other = "other"
+)
+
+// directory reads the directory that names of agents are checked against; broker.Broker has one.
+type directory func(context.Context) (*lifecycle.Directory, error)
+
+// directoryTimeout bounds a read of the directory. Only the first one may block.
+const directoryTimeout = 2 * time.Second
+
+// agentLabeler turns names of agents into label values: at most AgentsMax, and Other. A label
+// value stays while the process lives, as its counters do, even if the directory loses the agent.
+type agentLabeler struct {
+	mu    sync.RWMutex
+	known map[string]bool
+}
+
+// label is the label value of an agent.
+func (a *agentLabeler) label(name string, read directory) string {
+	a.mu.RLock()
+	known, full := a.known[name], len(a.known) >= agentsMax
+	a.mu.RUnlock()
+	if known {
+		return name
+	}
+	if name == "" || full {
+		return other
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), directoryTimeout)
+	defer cancel()
+	directory, err := read(ctx)
+	if err != nil {
+		return other
+	}
+	if _, registered := directory.Agent(name); !registered {
+		return other
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.known) >= agentsMax && !a.known[name] {
+		return other
+	}
+	a.known[name] = true
+	return name
+}
+
+const (
+	// locksCacheTTL is how long later scrapes reuse the counts of locks: the heads of all workspaces
+	// are read for them.
+	locksCacheTTL = 5 * time.Second
+	// locksPause is how many times as long as a read of the workspaces took the next one waits.
+	locksPause = 20
+)
+
+// lockCounts are the locks of all workspaces, as they were read last.
+type lockCounts struct {
+	until         time.Time // they are reused until then
+	held, waiting int
+	err           error
+}
+
+// collectLocks emits the locks of all workspaces. They are missing where those cannot be read.
+func (e *engineCollector) collectLocks(ctx context.Context, to chan<- prometheus.Metric) {
+	locks := e.cachedLocks(ctx)
+	if locks.err != nil {
+		return
+	}
+	to <- gaugeMetric(locksDesc, float64(locks.held), "held")
+	to <- gaugeMetric(locksDesc, float64(locks.waiting), "waiting")
+}
+
+func (e *engineCollector) cachedLocks(ctx context.Context) lockCounts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	began := e.now()
+	if began.Before(e.locks.until) {
+		return e.locks
+	}
+	all, err := e.engine.Workspaces(ctx)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) { // an engine without workspaces has no locks
+		err = nil
+	}
+	counts := lockCounts{err: err}
+	for _, w := range all {
+		counts.held += len(w.Locks)
+		for _, wait := range w.Waiting {
+			counts.waiting += len(wait.Locks)
+		}
+	}
+	end := e.now()
+	counts.until = end.Add(max(locksCacheTTL, locksPause*end.Sub(began)))
+	e.locks = counts
+	return counts
 }

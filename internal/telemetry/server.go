@@ -29,9 +29,9 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Check is a health check: its error says what is wrong, in words for a person. It obeys the
+// check is a health check: its error has the reason, in words for a person. It obeys the
 // deadline of ctx.
-type Check func(ctx context.Context) error
+type check func(ctx context.Context) error
 
 // Server serves metrics and health checks over HTTP: /metrics for Prometheus, /healthz for
 // liveness (its loops run; restart the process if not) and /readyz for readiness (it can do its
@@ -48,7 +48,7 @@ type Server struct {
 
 type namedCheck struct {
 	name  string
-	check Check
+	check check
 }
 
 // ListenAddress completes an address to listen on. A port alone, with or without a colon, is on
@@ -99,14 +99,14 @@ func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
 // AddLivenessCheck adds a check to /healthz.
-func (s *Server) AddLivenessCheck(name string, check Check) {
+func (s *Server) AddLivenessCheck(name string, check check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = append(s.live, namedCheck{name, check})
 }
 
 // AddReadinessCheck adds a check to /readyz.
-func (s *Server) AddReadinessCheck(name string, check Check) {
+func (s *Server) AddReadinessCheck(name string, check check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ready = append(s.ready, namedCheck{name, check})

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // each entry, whichever process appended it, so the sum over all supervisors is complete.
 type Supervision struct {
 	agents    *agentLabeler
-	directory Directory
+	directory directory
 
 	events                              *prometheus.CounterVec
 	offers, claims, refusals            *prometheus.CounterVec
@@ -38,7 +39,7 @@ type Supervision struct {
 
 // Supervision adds the metrics of a supervisor. directory lists the agents;
 // sweepReasons are supervisor.SweepReasons.
-func (m *Metrics) Supervision(directory Directory, sweepReasons []string) *Supervision {
+func (m *Metrics) Supervision(directory directory, sweepReasons []string) *Supervision {
 	s := &Supervision{
 		agents: m.agents, directory: directory,
 		events:      m.counters("handoff_events_total", "Events in the ledger, from all processes.", "event"),
@@ -107,7 +108,7 @@ func boundedLabel[T ~string](value T, allowed []T) string {
 	if slices.Contains(allowed, value) {
 		return string(value)
 	}
-	return Other
+	return other
 }
 
 // Followed counts an entry of the ledger. A process counts an entry once, however often it is
@@ -128,60 +129,56 @@ func (s *Supervision) label(agent string) string { return s.agents.label(agent, 
 
 // countEvent adds an event to the metrics of its kind.
 func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event) {
-	after := &r.State
-	switch e := event.(type) {
-	case *protocol.Submitted:
-		if lifecycle.Deep(e.Summary) {
+	o, after := protocol.OutlineOf(event), &r.State
+	agent := func() string { return s.label(cmp.Or(o.From, o.Agent, o.To, r.AgentAt(i))) }
+	switch kind := event.EventType(); kind {
+	case protocol.EventSubmitted:
+		if lifecycle.Deep(after.Summary) {
 			s.deep.Inc()
 		}
-	case *protocol.Barred:
-		s.barred.WithLabelValues(boundedLabel(e.Code, lifecycle.BarCodes)).Inc()
-		if e.Code == protocol.CodeCircular {
+	case protocol.EventBarred:
+		s.barred.WithLabelValues(boundedLabel(protocol.Code(o.Code), lifecycle.BarCodes)).Inc()
+		if protocol.Code(o.Code) == protocol.CodeCircular {
 			s.deadlocks.Inc()
 		}
-	case *protocol.Offered:
-		s.offers.WithLabelValues(s.label(e.Agent), boundedLabel(e.Reason, lifecycle.OfferReasons)).Inc()
-	case *protocol.Accepted:
-		s.countAccepted(r, i, e)
-	case *protocol.Taken:
-		s.claims.WithLabelValues(s.label(e.Agent)).Inc()
-	case *protocol.Rejected:
-		s.refusals.WithLabelValues(s.label(e.Agent), "rejected").Inc()
-	case *protocol.Conditioned:
-		s.refusals.WithLabelValues(s.label(e.Agent), "conditional").Inc()
-	case *protocol.Failed:
-		agent := s.label(agentAtEvent(r, i))
-		s.failures.WithLabelValues(agent).Inc()
-		observeDuration(s.work, agent, after.AcceptedAt, e.At)
-	case *protocol.LeaseLost:
-		s.leasesLost.WithLabelValues(s.label(agentAtEvent(r, i))).Inc()
-	case *protocol.RetryScheduled:
-		s.retries.WithLabelValues(s.label(agentAtEvent(r, i))).Inc()
-	case *protocol.Rerouted:
-		s.reroutes.WithLabelValues(s.label(e.From)).Inc()
-	case *protocol.Escalated:
-		s.escalations.WithLabelValues(s.label(e.From)).Inc()
-	case *protocol.TimedOut:
-		s.timeouts.WithLabelValues(boundedLabel(e.Clock, protocol.Clocks)).Inc()
-	case *protocol.Deadlocked:
+	case protocol.EventOffered:
+		s.offers.WithLabelValues(agent(), boundedLabel(o.Code, lifecycle.OfferReasons)).Inc()
+	case protocol.EventAccepted, protocol.EventTaken:
+		s.claims.WithLabelValues(agent()).Inc()
+		if kind == protocol.EventAccepted && !afterLoss(r.Events[:i]) {
+			observeDuration(s.queue, agent(), after.OfferedAt, event.When())
+		}
+	case protocol.EventRejected:
+		s.refusals.WithLabelValues(agent(), "rejected").Inc()
+	case protocol.EventConditioned:
+		s.refusals.WithLabelValues(agent(), "conditional").Inc()
+	case protocol.EventFailed:
+		s.failures.WithLabelValues(agent()).Inc()
+		observeDuration(s.work, agent(), after.AcceptedAt, event.When())
+	case protocol.EventLeaseLost:
+		s.leasesLost.WithLabelValues(agent()).Inc()
+	case protocol.EventRetryScheduled:
+		s.retries.WithLabelValues(agent()).Inc()
+	case protocol.EventRerouted:
+		s.reroutes.WithLabelValues(agent()).Inc()
+	case protocol.EventEscalated:
+		s.escalations.WithLabelValues(agent()).Inc()
+	case protocol.EventTimedOut:
+		s.timeouts.WithLabelValues(boundedLabel(protocol.Clock(o.Code), protocol.Clocks)).Inc()
+	case protocol.EventDeadlocked:
 		s.deadlocks.Inc()
-	case *protocol.Completed:
-		observeDuration(s.work, s.label(after.Agent), after.AcceptedAt, e.At)
-		s.countClosed(after)
-	case *protocol.Closed, *protocol.RolledBack, *protocol.LateResultUsed:
+	case protocol.EventCompleted:
+		observeDuration(s.work, agent(), after.AcceptedAt, event.When())
+	}
+	if o.Closes {
 		s.countClosed(after)
 	}
 }
 
-func (s *Supervision) countAccepted(r protocol.Record, i int, e *protocol.Accepted) {
-	agent := s.label(e.Agent)
-	s.claims.WithLabelValues(agent).Inc()
-	for _, earlier := range r.Events[:i] {
-		if earlier.EventType() == protocol.EventLeaseLost { // the offer was accepted before, by the worker that is lost
-			return
-		}
-	}
-	observeDuration(s.queue, agent, r.State.OfferedAt, e.At)
+// afterLoss reports whether an acceptance after these events of its append takes the offer from a
+// lost worker, which had accepted it before.
+func afterLoss(earlier []protocol.Event) bool {
+	return slices.ContainsFunc(earlier, func(e protocol.Event) bool { return e.EventType() == protocol.EventLeaseLost })
 }
 
 // countClosed counts a handoff that has closed. Each handoff closes once.
@@ -202,20 +199,6 @@ func (s *Supervision) countClosed(after *protocol.State) {
 			s.over.WithLabelValues(limit).Inc()
 		}
 	}
-}
-
-// agentAtEvent is the agent of the handoff at an event. A later event of the same append may have
-// moved the handoff, so the state after the append is not enough.
-func agentAtEvent(r protocol.Record, i int) string {
-	for _, later := range r.Events[i+1:] {
-		switch e := later.(type) {
-		case *protocol.Rerouted:
-			return e.From
-		case *protocol.Escalated:
-			return e.From
-		}
-	}
-	return r.State.Agent
 }
 
 func observeDuration(h *prometheus.HistogramVec, agent string, from, to time.Time) {

@@ -161,7 +161,7 @@ func TestLabelsAreBounded(t *testing.T) {
 				&protocol.Offered{Agent: agent, Reason: word}, &protocol.Rejected{Agent: agent}, &protocol.Rerouted{From: agent},
 				&protocol.Escalated{From: agent}, &protocol.TimedOut{Agent: agent, Clock: protocol.Clock(word)}, &protocol.Closed{Outcome: protocol.Outcome(word)}}})
 		}
-		for i := range uint64(2 * AgentsMax) {
+		for i := range uint64(2 * agentsMax) {
 			see(1+2*i, fmt.Sprintf("stranger-%d", i), fmt.Sprintf("word-%d", i))
 			agent := fmt.Sprintf("agent-%d", i)
 			s.agents(agent)
@@ -185,14 +185,14 @@ func TestLabelsAreBounded(t *testing.T) {
 				}
 			}
 		}
-		for name, most := range map[string]int{"agent": AgentsMax + 1, "reason": len(lifecycle.OfferReasons) + 2, "outcome": len(protocol.Outcomes) + 1,
+		for name, most := range map[string]int{"agent": agentsMax + 1, "reason": len(lifecycle.OfferReasons) + 2, "outcome": len(protocol.Outcomes) + 1,
 			"clock": len(protocol.Clocks) + 1, "event": len(protocol.EventTypes), "lane": len(protocol.Priorities)} {
 			if got := len(labels[name]); got == 0 || got > most {
 				t.Errorf("label %s has %d values, at most %d are allowed", name, got, most)
 			}
 		}
-		if labels["agent"]["stranger-0"] || !labels["agent"][Other] {
-			t.Errorf("an unregistered agent must be counted as %q: %v", Other, labels["agent"][Other])
+		if labels["agent"]["stranger-0"] || !labels["agent"][other] {
+			t.Errorf("an unregistered agent must be counted as %q: %v", other, labels["agent"][other])
 		}
 	})
 }

@@ -71,8 +71,8 @@ func (w *traced) accept(agent string) *broker.Claim {
 // decide does what a supervisor does when the handoff's next timer fires.
 func (w *traced) decide(ticket string) broker.Head {
 	w.Helper()
-	head, _, err := w.b.Update(w.Context(), ticket, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.Decide(h.State, d, now.Add(time.Hour)), nil
+	head, _, err := brokertest.Update(w.Context(), w.b, ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Decide(h.State, q.Directory.At(q.Now.Add(time.Hour)))
 	})
 	w.must(err)
 	return head
@@ -274,26 +274,6 @@ func TestSampling(t *testing.T) {
 	}
 	if n, of := relay(w, parent+"00"); n != 0 || of.Sampled() {
 		t.Errorf("a trace that is not: %d spans, %+v", n, of)
-	}
-}
-
-// TestGoPrograms checks the conversion from OpenTelemetry to a handoff and back.
-func TestGoPrograms(t *testing.T) {
-	w := newTraced(t, sdk.ParentBased(sdk.AlwaysSample()))
-	ctx, outer := w.traces.provider.Tracer("a program").Start(contextWithSpanIDs(t.Context(), spanIDs{trace: trace.TraceID{1}, span: trace.SpanID{2}}), "outer")
-	in, err := w.b.Prepare(ctx, protocol.Package{Source: "lead", Target: protocol.Target{Agent: "coder"}, Reason: "r", Task: protocol.Task{Description: "d"}})
-	w.must(err)
-	head, err := w.b.Submit(Inject(ctx), in)
-	w.must(err)
-	if head.State.Trace == nil || head.State.Trace.SpanID() != outer.SpanContext().SpanID() || !head.State.Trace.Sampled() {
-		t.Fatalf("submitted in the trace %+v", head.State.Trace)
-	}
-	within := Extract(broker.WithTrace(t.Context(), head.State.WorkTrace()))
-	if got := trace.SpanContextFromContext(within); got.TraceID() != outer.SpanContext().TraceID() || !got.IsRemote() || got.SpanID() != head.State.SpanID(protocol.SpanHandoff, 0) {
-		t.Errorf("a handler's context has %+v", got)
-	}
-	if Extract(t.Context()) != t.Context() || Inject(t.Context()) != t.Context() {
-		t.Error("a context without a trace is changed")
 	}
 }
 

@@ -168,7 +168,11 @@ func (p *Process) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cmd = exec.Command(p.path, p.args...)
-	p.cmd.Dir, p.cmd.Env = p.dir, append(os.Environ(), p.env...)
+	env := os.Environ()
+	if filepath.IsAbs(p.dir) { // witnesses of ledgers stay out of the home of who runs the tests
+		env = append(env, "XDG_STATE_HOME="+filepath.Join(p.dir, "state"))
+	}
+	p.cmd.Dir, p.cmd.Env = p.dir, append(env, p.env...)
 	p.cmd.WaitDelay = 5 * time.Second // for the output pipe, if a grandchild has it open
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = processAttributes()

@@ -58,7 +58,7 @@ func (w *world) answer(h *thread) {
 	asks := QuestionOf(h.state)
 	answer := p.Answer{By: one(w, "src", p.Human, one(w, agents...)), Question: max(0, asks.N-w.n(5)/4), Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
 	answer.LetOthers = answer.Deny && w.n(2) == 0
-	if step, err := Answer(h.state, w.d, answer, w.now); err == nil {
+	if step, err := Answer(h.state, w.d.At(w.now), answer); err == nil {
 		if answer.Question != asks.N || answer.By == h.state.Agent && asks.Kind != AsksAuthority && answer.By != p.Human {
 			w.fail(h, "%s answered question %d, where %+v was asked", answer.By, answer.Question, asks)
 		}
@@ -72,13 +72,13 @@ func (w *world) answerGate(h *thread) {
 	var step Step
 	var err error
 	if AwaitsBids(h.state) && w.n(4) > 0 {
-		if step, err = Award(h.state, w.d, w.calls(h.state), w.now); err == nil {
+		if step, err = Award(h.state, w.d.At(w.now), w.calls(h.state)); err == nil {
 			w.take(h, step)
 		}
 		return
 	}
 	if h.state.Gate.First() == p.GateBudget && w.n(8) > 0 {
-		if step, err = TakeNow(h.state, w.d, Claimant{Agent: p.Human, Holder: one(w, holders...), LeaseMS: lease}, w.text(), w.now); err == nil {
+		if step, err = TakeNow(h.state, w.d.At(w.now), Claimant{Agent: p.Human, Holder: one(w, holders...), LeaseMS: lease}, w.text()); err == nil {
 			w.take(h, step)
 		}
 		return
@@ -86,13 +86,13 @@ func (w *world) answerGate(h *thread) {
 	answer := ApprovalAnswer{By: one(w, append(slices.Clone(agents), "src", h.state.Gate.Approver)...), Any: w.n(6) == 0, Reason: w.text()}
 	switch w.n(4) {
 	case 0:
-		step, err = Deny(h.state, w.d, answer, w.now)
+		step, err = Deny(h.state, w.d.At(w.now), answer)
 	case 1:
-		step, err = OpenGate(h.state, w.d, Fact{Gate: one(w, p.GateKinds[1:]...)}, w.now)
+		step, err = OpenGate(h.state, w.d.At(w.now), Fact{Gate: one(w, p.GateKinds[1:]...)})
 	case 2:
 		step, err = RefuseGate(h.state, one(w, p.GateKinds[1:]...), p.Errorf(p.CodeConflict, "", "none is left"), w.now)
 	default:
-		step, err = Approve(h.state, w.d, answer, w.now)
+		step, err = Approve(h.state, w.d.At(w.now), answer)
 	}
 	if err == nil {
 		w.take(h, step)
@@ -105,17 +105,17 @@ func (w *world) intervene(h *thread) {
 	var err error
 	switch w.n(5) {
 	case 0:
-		step, err = Cancel(h.state, w.d, "src", w.text(), w.n(2) == 0, w.now)
+		step, err = Cancel(h.state, w.d.At(w.now), "src", w.text(), w.n(2) == 0)
 	case 1:
-		step, err = RollBack(h.state, w.d, "src", w.text(), w.now)
+		step, err = RollBack(h.state, w.d.At(w.now), "src", w.text())
 	case 2:
 		c := Claimant{Agent: one(w, agents...), Holder: one(w, holders...), LeaseMS: lease}
 		if c.Holder == h.state.Holder {
 			return
 		}
-		step, err = TakeNow(h.state, w.d, c, w.text(), w.now)
+		step, err = TakeNow(h.state, w.d.At(w.now), c, w.text())
 	default:
-		step, err = RerouteTo(h.state, w.d, one(w, agents...), one(w, "src", p.Human), w.text(), w.newDeadline(), w.now)
+		step, err = RerouteTo(h.state, w.d.At(w.now), one(w, agents...), one(w, "src", p.Human), w.text(), w.newDeadline())
 	}
 	if err == nil {
 		w.take(h, step)
@@ -146,7 +146,7 @@ func (w *world) afterwards(h *thread) {
 		s := h.state.Summary
 		s.Origin, s.Parent, s.N, s.Group, s.Deadline = h.ticket, "", 0, "", w.now.Add(time.Hour)
 		s.Lineage, s.Limits = nil, nil
-		w.begin(h.state.RedrivenAs, nil, w.must(SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d, w.now)))
+		w.begin(h.state.RedrivenAs, nil, w.must(SubmitAnyway(h.state.RedrivenAs, s, p.Submitted{}, w.d.At(w.now))))
 	}
 }
 
@@ -159,7 +159,7 @@ func (w *world) claim(h *thread) {
 	if w.n(10) == 0 {
 		c.Offer, c.Agent = c.Offer-1, one(w, agents...)
 	}
-	verdict, step := Claim(h.state, c, w.d, w.now)
+	verdict, step := mustClaim(h.state, c, w.d, w.now)
 	switch {
 	case verdict == Drop && len(step.Events) > 0:
 		w.take(h, step)
@@ -178,7 +178,12 @@ func (w *world) claim(h *thread) {
 			}
 		}
 	case verdict == Mine && h.state.Fence == 0:
-		w.take(h, w.must(Acknowledge(h.state, c, w.ack(), w.n(2) == 0, w.now)))
+		ack := w.ack()
+		step, err := Acknowledge(h.state, c, ack, w.n(2) == 0, w.now)
+		if err != nil && ack.Status == p.AckAccepted && ExhaustedBudget(h.state) != "" {
+			return // a late result has used up the rest since the claim
+		}
+		w.take(h, w.must(step, err))
 	}
 }
 
@@ -207,7 +212,7 @@ func (w *world) work(h *thread, meta p.Meta) {
 	s := h.state
 	switch {
 	case w.n(8) == 0:
-		w.take(h, w.must(Release(s, w.d, s.Holder, "drain", nil, w.now)))
+		w.take(h, w.must(Release(s, w.d.At(w.now), s.Holder, "drain", nil)))
 	case s.Fence == 0:
 		w.claim(h)
 	case w.n(4) == 0:
@@ -241,7 +246,7 @@ func (w *world) handOff(h *thread) {
 	var err error
 	switch w.n(5) {
 	case 0:
-		step, err = Escalate(s, w.d, s.Holder, "too much", w.text(), w.now)
+		step, err = Escalate(s, w.d.At(w.now), s.Holder, "too much", w.text())
 	case 1:
 		step, err = w.tryHandOff(h, w.handedOff(h))
 	case 2:
@@ -327,7 +332,7 @@ func (w *world) finish(h *thread) {
 		s = h.state
 	}
 	if w.n(4) == 0 {
-		step, err = RollBackHeld(s, w.d, p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)}, w.now)
+		step, err = RollBackHeld(s, w.d.At(w.now), p.RolledBack{Meta: p.Meta{By: s.Holder}, Reason: w.text(), Result: []byte(`{}`)})
 	} else {
 		var next []Next
 		if w.n(3) == 0 {
@@ -336,7 +341,7 @@ func (w *world) finish(h *thread) {
 		if w.n(3) == 0 && (s.Children == nil || s.Children.Next == 0) {
 			next = append(next[:0], w.goesOn(h))
 		}
-		step, err = Complete(s, w.d, p.Completed{Status: one(w, p.Success, p.Partial), Usage: &p.Usage{Tokens: 5}}, next, w.now)
+		step, err = Complete(s, w.d.At(w.now), p.Completed{Status: one(w, p.Success, p.Partial), Usage: &p.Usage{Tokens: 5}}, next)
 	}
 	if err != nil {
 		w.fail(h, "its holder cannot finish: %v", err)
@@ -370,7 +375,7 @@ func (w *world) seeTo(h *thread) {
 				w.beginChild(h, n)
 			}
 			if child != nil && DutiesOf(child.state).Source {
-				step := w.must(FollowSource(child.state, h.state, w.d, w.now))
+				step := w.must(FollowSource(child.state, h.state, w.d.At(w.now)))
 				w.checkReasons(child, child.state, step.Events)
 				w.take(child, step)
 			}
@@ -379,7 +384,7 @@ func (w *world) seeTo(h *thread) {
 	if duties.CancelChildren {
 		for _, n := range h.state.Children.Made.Without(h.state.Children.Closed).Numbers() {
 			if child := w.child(h, n); child != nil && !child.state.Closed {
-				step, err := Cancel(child.state, w.d, "parent", "", true, w.now)
+				step, err := Cancel(child.state, w.d.At(w.now), "parent", "", true)
 				if err != nil {
 					w.fail(child, "cannot be cancelled: %v", err)
 				}
@@ -388,15 +393,15 @@ func (w *world) seeTo(h *thread) {
 		}
 	}
 	if duties.Mark {
-		w.take(h, w.must(MarkChildren(h.state, w.d, w.ends(h), w.now)))
+		w.take(h, w.must(MarkChildren(h.state, w.d.At(w.now), w.ends(h))))
 	}
 	if duties.Chain {
 		if last := w.lastOfChain(h); last != nil {
-			w.take(h, w.must(EndChain(h.state, w.d, last.state, w.now)))
+			w.take(h, w.must(EndChain(h.state, w.d.At(w.now), last.state)))
 		}
 	}
 	if duties.Bids {
-		w.take(h, w.must(Award(h.state, w.d, w.calls(h.state), w.now)))
+		w.take(h, w.must(Award(h.state, w.d.At(w.now), w.calls(h.state))))
 	}
 	if duties.BidAnswer {
 		w.take(h, w.must(AnswerBid(h.state, p.State{}, w.now)))
@@ -431,7 +436,7 @@ func (w *world) beginChild(h *thread, n int) {
 	case e != nil:
 		s.Lineage, s.Limits = LineageOf(h.state.Lineage, e.Type, h.state.Agent, e.Target, e.Hash), e.Grant
 	}
-	w.begin(ticket, h, w.must(SubmitAnyway(ticket, s, p.Submitted{}, w.d, w.now)))
+	w.begin(ticket, h, w.must(SubmitAnyway(ticket, s, p.Submitted{}, w.d.At(w.now))))
 }
 
 // ends are those of the children that have closed, one of them twice at times.
@@ -461,13 +466,13 @@ func (w *world) deliver(h *thread) {
 		if h.parent != nil {
 			parent = h.parent.state
 		}
-		w.take(h, w.must(SettleChild(s, parent, w.d, w.now)))
+		w.take(h, w.must(SettleChild(s, parent, w.d.At(w.now))))
 		return
 	}
 	ret := w.by[s.ReturnTicket]
 	switch {
 	case ret == nil && w.room():
-		w.begin(s.ReturnTicket, nil, w.must(SubmitAnyway(s.ReturnTicket, returnOf(s), p.Submitted{}, w.d, w.now)))
+		w.begin(s.ReturnTicket, nil, w.must(SubmitAnyway(s.ReturnTicket, returnOf(s), p.Submitted{}, w.d.At(w.now))))
 	case ret != nil && ret.state.Closed:
 		settled(ret.state.Outcome == p.OutcomeSuccess || ret.state.Outcome == p.OutcomePartial)
 	}
@@ -490,7 +495,7 @@ func (w *world) newDeadline() time.Time {
 // raise adds to the limits of a handoff.
 func (w *world) raise(h *thread) {
 	more := p.Amounts{Handoffs: int64(w.n(3)), Tokens: int64(100 * w.n(3))}
-	if step, err := Raise(h.state, w.d, "human", h.state.Limits.Bounded(more), w.now); err == nil {
+	if step, err := Raise(h.state, w.d.At(w.now), "human", h.state.Limits.Bounded(more)); err == nil {
 		w.take(h, step)
 	}
 }

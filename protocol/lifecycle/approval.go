@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -9,22 +10,22 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Approvals: who is asked before an agent gets a handoff, who may answer, and what silence is. An
-// approval holds for one handoff and one agent. Silence is never an approval, and no denial.
+// Approvals: the approver that is asked before an agent gets a handoff, the agents that may answer,
+// and the effect of silence. An approval covers one handoff and one agent. Silence neither approves
+// nor denies.
 
 // approvalsAbove bounds the way up from an approver.
 const approvalsAbove = 16
 
-// What asks for an approval, beside the rules of the fleet, which have names of their own.
+// Causes of an approval in addition to the rules of the fleet, which have their own names.
 const (
-	RulePackage = "package" // it says so
-	RuleSource  = "source"  // the risk is over the highest that the source may take by itself
-	RuleTarget  = "target"  // the profile of the agent that gets it says so
+	RulePackage = "package" // the package requires it
+	RuleSource  = "source"  // the risk exceeds the source's own limit
+	RuleTarget  = "target"  // the profile of the receiving agent requires it
 )
 
-// approvalTerms returns what a handoff to an agent waits for where that needs an approval which it
-// does not have; nil else. What goes up asks for none: an escalation, the return to a source, what
-// a person gets.
+// approvalTerms returns the terms of the gate if a handoff to an agent still needs an approval;
+// otherwise nil. Escalations, returns to a source, and handoffs to a person need none.
 func approvalTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d *Directory, now time.Time) *p.GateTerms {
 	if s.ReturnOf != "" || s.CallOf != "" || s.Type == p.Escalation || profile.ID == p.Human {
 		return nil
@@ -45,8 +46,8 @@ func approvalTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d 
 	return &terms
 }
 
-// approvalRules returns the names of all that asks for an approval, and the first rule of the fleet
-// among them that names an approver.
+// approvalRules returns the names of all rules that require an approval, and the first rule of the
+// fleet among them that names an approver.
 func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []string, by p.ApprovalRule) {
 	if s.Approval != nil && s.Approval.Required {
 		names = append(names, RulePackage)
@@ -81,11 +82,11 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 	return names, by
 }
 
-// reaches reports whether a gate that asks from some risk on asks about a handoff of a risk. It asks
-// about one that has none, so that silence passes no gate.
+// reaches reports whether a gate with a lowest risk applies to a handoff. It applies to a handoff
+// without a risk, so that leaving out the risk passes no gate.
 func reaches(risk, least p.Risk) bool { return risk == "" || riskLevel(risk) >= riskLevel(least) }
 
-// fitsRule tells whether a rule of the fleet is about a handoff to an agent.
+// fitsRule reports whether a rule of the fleet applies to a handoff to an agent.
 func fitsRule(when p.ApprovalWhen, s *p.Summary, agent string) bool {
 	most, bounded := s.Limits.Of("max_tokens")
 	switch {
@@ -102,12 +103,12 @@ func fitsRule(when p.ApprovalWhen, s *p.Summary, agent string) bool {
 	return false
 }
 
-// approves tells whether approvals hold for an agent.
+// approves reports whether approvals cover an agent.
 func approves(given []p.ApprovalGiven, agent string) bool {
 	return slices.ContainsFunc(given, func(a p.ApprovalGiven) bool { return a.Agent == agent || a.Agent == p.AnyAgent })
 }
 
-// authorityOf is the agent above another one, a person where none is.
+// authorityOf returns the agent above another one, or a person if there is none.
 func authorityOf(agent string, d *Directory) string {
 	profile, known := d.Agent(agent)
 	if !known {
@@ -116,8 +117,8 @@ func authorityOf(agent string, d *Directory) string {
 	return cmp.Or(profile.EscalatesTo, p.Human)
 }
 
-// eligible is the approver, or the first one above it that may decide about a handoff from a source
-// to an agent: neither of them may, unless it is a person.
+// eligible returns the first of the approver and those above it that may decide about a handoff:
+// neither its source nor its target, unless that is a person.
 func eligible(approver, source, agent string, d *Directory) string {
 	for range approvalsAbove {
 		if approver == p.Human || approver != source && approver != agent {
@@ -128,8 +129,8 @@ func eligible(approver, source, agent string, d *Directory) string {
 	return p.Human
 }
 
-// lapseAt is when an approver that is asked now has let it lapse; zero is never: a person has until
-// the deadline, unless the handoff is to end then.
+// lapseAt returns when an approver that is asked now loses its turn. Zero is never: a person has
+// until the deadline, unless the policy closes the handoff.
 func lapseAt(terms p.GateTerms, now time.Time) time.Time {
 	if terms.Approver == p.Human && terms.OnTimeout != p.ApprovalClose {
 		return time.Time{}
@@ -137,7 +138,7 @@ func lapseAt(terms p.GateTerms, now time.Time) time.Time {
 	return now.Add(millis(cmp.Or(terms.TimeoutMS, p.ApprovalTimeoutDefaultMS)))
 }
 
-// stepLapse follows the silence of an approver.
+// stepLapse decides the next step when an approver has not answered.
 func stepLapse(s p.State, d *Directory, meta p.Meta) []p.Event {
 	gate := s.Gate
 	if gate.OnTimeout == p.ApprovalClose || gate.Approver == p.Human {
@@ -155,53 +156,53 @@ func stepLapse(s p.State, d *Directory, meta p.Meta) []p.Event {
 	return []p.Event{&p.Lapsed{Meta: meta, From: gate.Approver, To: next.Approver, Level: gate.Level + 1, Until: lapseAt(next, meta.At)}}
 }
 
-// ApprovalAnswer is what an approver says to a gate.
+// ApprovalAnswer is the answer of an approver at a gate.
 type ApprovalAnswer struct {
 	By string
-	// Agent is the one that the approver was asked about: of another gate of the same handoff, this
-	// is no answer. Any says that an approval holds for every agent.
+	// Agent names the agent of the question; an answer for another gate of the same handoff does not
+	// count. Any extends an approval to every agent.
 	Agent  string
 	Any    bool
-	Reason string // of a denial; a comment else
+	Reason string // reason of a denial, or comment of an approval
 }
 
-// Approve says that the agent which a gate names may have the handoff, and decides what follows.
-func Approve(s p.State, d *Directory, v ApprovalAnswer, now time.Time) (Step, error) {
-	if err := mayDecide(s, d, v); err != nil {
+// Approve permits the agent of a gate to have the handoff, and decides the next step.
+func Approve(s p.State, q Query, v ApprovalAnswer) (Step, error) {
+	if err := mayDecide(s, q.Directory, v); err != nil {
 		return Step{}, err
 	}
 	agent := s.Gate.Agent
 	if v.Any {
 		agent = p.AnyAgent
 	}
-	return decideAfter(s, d, &p.Approved{Meta: p.Meta{At: now, By: v.By}, Agent: agent, Comment: v.Reason})
+	return decideAfter(s, q, &p.Approved{Meta: p.Meta{At: q.Now, By: v.By}, Agent: agent, Comment: v.Reason})
 }
 
-// Deny says that the agent which a gate names may not have the handoff, and ends it.
-func Deny(s p.State, d *Directory, v ApprovalAnswer, now time.Time) (Step, error) {
-	if err := mayDecide(s, d, v); err != nil {
+// Deny refuses the agent of a gate, and ends the handoff.
+func Deny(s p.State, q Query, v ApprovalAnswer) (Step, error) {
+	if err := mayDecide(s, q.Directory, v); err != nil {
 		return Step{}, err
 	}
 	if strings.TrimSpace(v.Reason) == "" {
-		return Step{}, p.Errorf(p.CodeMissing, "reason", "is missing or empty: a denial says why")
+		return Step{}, p.Errorf(p.CodeMissing, "reason", "is missing or empty: a denial needs a reason")
 	}
-	return decideAfter(s, d, &p.Denied{Meta: p.Meta{At: now, By: v.By}, Agent: s.Gate.Agent, Reason: v.Reason})
+	return decideAfter(s, q, &p.Denied{Meta: p.Meta{At: q.Now, By: v.By}, Agent: s.Gate.Agent, Reason: v.Reason})
 }
 
-// answerGate is the verdict on a gate that an answer gives: it permits, or denies.
-func answerGate(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, error) {
+// answerGate applies an answer to a gate as an approval or a denial.
+func answerGate(s p.State, q Query, answer p.Answer) (Step, error) {
 	said := ApprovalAnswer{By: answer.By, Reason: answer.Text}
 	switch {
 	case answer.Deny:
 		said.Reason = cmp.Or(answer.DenyReason, answer.Text)
-		return Deny(s, d, said, now)
+		return Deny(s, q, said)
 	case !answer.Permit:
 		return Step{}, p.Errorf(p.CodeMissing, "permit", "%s asks whether %s may have it: permit or deny it", s.Ticket, s.Gate.Agent)
 	}
-	return Approve(s, d, said, now)
+	return Approve(s, q, said)
 }
 
-// mayDecide refuses an answer to what asks for none, and of an agent that may not give it.
+// mayDecide refuses an answer if no approval is asked for, or if the agent may not give it.
 func mayDecide(s p.State, d *Directory, v ApprovalAnswer) error {
 	if err := mustNotBeEnding(s); err != nil {
 		return err
@@ -213,12 +214,12 @@ func mayDecide(s p.State, d *Directory, v ApprovalAnswer) error {
 	case gate.First() != p.GateApproval:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks for no approval", s.Ticket, s.Phase)
 	case v.Agent != "" && v.Agent != gate.Agent:
-		return p.Errorf(p.CodeConflict, "agent", "%s asks for an approval of %s by now, not of %s", s.Ticket, gate.Agent, v.Agent)
+		return p.Errorf(p.CodeConflict, "agent", "%s now asks for an approval of %s, not of %s", s.Ticket, gate.Agent, v.Agent)
 	}
 	return maySettle(s, v.By, d)
 }
 
-// answersFor tells whether an agent is an approver, or above it.
+// answersFor reports whether an agent is the approver, or above it.
 func answersFor(by, approver string, d *Directory) bool {
 	for range approvalsAbove {
 		if approver == by {
@@ -229,8 +230,8 @@ func answersFor(by, approver string, d *Directory) bool {
 	return false
 }
 
-// ApproversBelow returns the agents below one, by their names: it may answer what they are asked.
-// A person is above all of them, and has none.
+// ApproversBelow returns the agents below an agent, sorted by name: it may answer their questions.
+// A person is above all of them, so the list for a person is empty.
 func ApproversBelow(agent string, d *Directory) []string {
 	if d == nil || agent == p.Human {
 		return nil
@@ -245,8 +246,8 @@ func ApproversBelow(agent string, d *Directory) []string {
 	return below
 }
 
-// closeUnapproved ends a handoff that no agent had. A person hears of it where the work that it
-// follows from is done.
+// closeUnapproved ends a handoff that no agent had. It is listed for a person if the work before it
+// is done.
 func closeUnapproved(s p.State, meta p.Meta, outcome p.Outcome, why reason) p.Event {
 	inbox := ""
 	if wasPromised(s) {
@@ -299,5 +300,257 @@ func applyDenied(s *p.State, e *p.Denied) error {
 func applyLapsed(s *p.State, e *p.Lapsed) error {
 	gate := gateOf(s)
 	gate.Approver, gate.Level, gate.Until = e.To, e.Level, e.Until
+	return nil
+}
+
+// giveAuthorityTime restarts the return's clock for an authority that gets a handoff because a
+// clock over the work ran out, its agent asked too often, or its source escalates when the return
+// is late. The clock gets the intervention timeout, and at least the return's own timeout.
+func giveAuthorityTime(s *p.State, e *p.Escalated) {
+	ranOut := s.TimedOut == p.ClockWork || s.TimedOut == p.ClockProgress || s.TimedOut == p.ClockReturn || s.TimedOut == p.ClockCondition ||
+		e.ReasonCode == ReasonConditionsExhausted
+	if s.ReturnSince.IsZero() || s.Policy.ReturnTimeoutMS <= 0 || !ranOut && s.Policy.OnReturnTimeout != p.OnTimeoutEscalate {
+		return
+	}
+	s.ReturnSince, s.ReturnMS = e.At, max(s.Policy.ReturnTimeoutMS, s.Policy.InterventionTimeoutMS)
+}
+
+// takeAuthorityTime restarts the return's clock with its own timeout when a handoff leaves an
+// authority.
+func takeAuthorityTime(s *p.State, at p.Time) {
+	if s.ReturnMS != 0 {
+		s.ReturnSince, s.ReturnMS = at, 0
+	}
+}
+
+// Autonomy: how far an agent may act alone. Beyond that an authority decides.
+
+// overAutonomy reports whether a package asks for more autonomy than an agent has.
+func overAutonomy(profile *p.Profile, s *p.Summary) bool {
+	return s.Autonomy != nil && s.Autonomy.Amount != nil && profile.AutonomyBudget != nil && *profile.AutonomyBudget < *s.Autonomy.Amount
+}
+
+// RiskAlone returns the highest risk that the agent of a handoff may decide alone, by its profile
+// and the package.
+func RiskAlone(s p.State, d *Directory) p.Risk {
+	profile, _ := d.Agent(s.Agent)
+	most := cmp.Or(profile.MaxRisk, p.RiskHigh)
+	if s.Autonomy != nil && riskLevel(cmp.Or(s.Autonomy.MaxRisk, p.RiskHigh)) < riskLevel(most) {
+		most = s.Autonomy.MaxRisk
+	}
+	return most
+}
+
+// DecideAlone records a decision that the holder made during the work. A decision beyond its own
+// limits returns an error with the code autonomy_exceeded and is not recorded: the holder
+// escalates. The step is empty if a decision with that id is already recorded.
+func DecideAlone(s p.State, q Query, holder string, decision p.Decided) (Step, error) {
+	if err := mustNotBeEnding(s); err != nil {
+		return Step{}, err
+	}
+	if s.Fence == 0 {
+		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s; only an agent that has accepted it decides", s.Ticket, s.Phase)
+	}
+	if most := RiskAlone(s, q.Directory); riskLevel(decision.Risk) > riskLevel(most) {
+		return Step{}, p.Errorf(p.CodeAutonomy, "risk", "%s may decide about a risk of at most %s by itself, this is %s; escalate it", s.Agent, most, decision.Risk)
+	}
+	if hasDecided(&s, decision.ID) {
+		return Step{}, nil
+	}
+	decision.Meta, decision.Fence = p.Meta{At: q.Now, By: holder}, s.Fence
+	return StepOf(s, &decision)
+}
+
+func hasDecided(s *p.State, id string) bool {
+	id = decisionID(id)
+	return slices.ContainsFunc(s.Decisions, func(d p.Decision) bool { return d.ID == id })
+}
+
+func staleDecided(s *p.State, e *p.Decided) string {
+	if hasDecided(s, e.ID) {
+		return "that was decided already"
+	}
+	return staleFence(s, e.Fence)
+}
+
+// decisionID returns the part of a decision's id that the state keeps. It keeps a valid id whole, since
+// each of its bytes takes at most two in JSON.
+func decisionID(id string) string { return cutTo(id, 2*p.DecisionIDBytesMax) }
+
+// decisionBytesMax is how much of a decision's text the state keeps, counted in JSON.
+const decisionBytesMax = 512
+
+func applyDecided(s *p.State, e *p.Decided) error {
+	kept := append(slices.Clone(s.Decisions), p.Decision{ID: decisionID(e.ID), Description: cutTo(e.Description, decisionBytesMax),
+		Rationale: cutTo(e.Rationale, decisionBytesMax), MadeBy: s.Agent, At: e.At})
+	if len(kept) > p.DecisionsMax {
+		kept = kept[len(kept)-p.DecisionsMax:]
+	}
+	s.Decisions = kept
+	return nil
+}
+
+// The questions of open handoffs, and the agents that may answer them. No agent grants itself a
+// permission. Answers, denials, approvals, and other acts that settle a question (a take, a
+// reroute) all use MayAnswer.
+
+// QuestionKind is the kind of a question.
+type QuestionKind string
+
+const (
+	AsksNothing    QuestionKind = ""
+	AsksContext    QuestionKind = "context"    // an agent needs to know something before it begins
+	AsksPermission QuestionKind = "permission" // an agent asks whether it may
+	AsksApproval   QuestionKind = "approval"   // a gate asks whether an agent may have the handoff
+	AsksAuthority  QuestionKind = "escalation" // it was passed up, or its deadline has passed
+)
+
+// Question is a question of an open handoff.
+type Question struct {
+	Kind QuestionKind
+	// N is its number, from 1, unique within the handoff.
+	N int
+}
+
+// QuestionOf returns the current question of a handoff.
+func QuestionOf(s p.State) Question {
+	switch {
+	case s.Closed:
+	case s.Gate.First() == p.GateApproval:
+		return Question{AsksApproval, s.Gate.Question}
+	case s.Phase == p.Conditional && s.Conditions != nil:
+		if len(s.Conditions.NeedsPermission) > 0 {
+			return Question{AsksPermission, s.Conditions.Question}
+		}
+		return Question{AsksContext, s.Conditions.Question}
+	case escalated(s):
+		return Question{AsksAuthority, s.EscalationQuestion}
+	}
+	return Question{}
+}
+
+// AsksInWords reports whether a handoff was passed up because of a question, or for a decision.
+// Others were passed up because an agent was absent, or could not do the work.
+func AsksInWords(s p.State) bool {
+	if QuestionOf(s).Kind != AsksAuthority {
+		return false
+	}
+	switch s.Reason {
+	case reasonEscalated, ReasonConditionTimeout, ReasonConditionsExhausted, ReasonDenied:
+		return true
+	}
+	return false
+}
+
+// ask counts one more question, and returns its number.
+func ask(s *p.State) int {
+	s.Questions++
+	return s.Questions
+}
+
+// askAuthority asks the authority that now has a handoff; without one it asks nothing.
+func askAuthority(s *p.State) {
+	s.EscalationQuestion = 0
+	if len(s.Chain) > 0 {
+		s.EscalationQuestion = ask(s)
+	}
+}
+
+// MayAnswer returns nil if by may settle the question of a handoff, in any way. Only this function
+// decides this. A person may; so may, for each kind,
+//
+//   - context, permission: the source, and each authority above the agent that asks;
+//   - approval: the approver, and each authority above it; not the source, nor the agent that would
+//     get the handoff;
+//   - escalation, deadline: the authority that has it, and each above that; not an agent that passed
+//     it up.
+func MayAnswer(s p.State, by string, d *Directory) *p.Error {
+	var may bool
+	var who string
+	switch QuestionOf(s).Kind {
+	case AsksContext, AsksPermission:
+		may = by == s.Source || answersFor(by, authorityOf(s.Agent, d), d)
+		may = may && by != s.Agent
+		who = fmt.Sprintf("its source %s, an authority above %s, or a person (human); never %s, which asks", s.Source, s.Agent, s.Agent)
+	case AsksApproval:
+		may = by != s.Source && by != s.Gate.Agent && answersFor(by, s.Gate.Approver, d)
+		who = fmt.Sprintf("%s, an authority above it, or a person (human); never its source or its target", s.Gate.Approver)
+	case AsksAuthority:
+		may = !slices.Contains(s.Chain, by) && answersFor(by, s.Agent, d)
+		who = fmt.Sprintf("%s, which has it, an authority above that, or a person (human); never an agent that passed it up", s.Agent)
+	default:
+		return p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks nothing; only a conditional or an escalated handoff can be answered", s.Ticket, s.Phase)
+	}
+	if by == p.Human || may && by != "" {
+		return nil
+	}
+	return p.Errorf(p.CodeForbidden, "by", "%s may not decide about %s: that is for %s", by, s.Ticket, who)
+}
+
+// MayRaise returns nil if by may add to the limits of a handoff: a person, an authority above its
+// agent, or the source of a submission, which could have given it more. A handoff under a lease
+// uses the account of the handoff above it; a raise by its source would bypass that account. The
+// agent that works on the handoff never may.
+func MayRaise(s p.State, by string, d *Directory) *p.Error {
+	may := answersFor(by, authorityOf(s.Agent, d), d)
+	who := fmt.Sprintf("an authority above %s, or a person (human)", cmp.Or(s.Agent, "its agent"))
+	if isSubmitted(&s.Summary) {
+		may = may || by == s.Source
+		who = fmt.Sprintf("its source %s, ", s.Source) + who
+	}
+	if by == p.Human || may && by != "" && by != s.Agent {
+		return nil
+	}
+	return p.Errorf(p.CodeForbidden, "by", "%s may not raise the limits of %s: that is for %s; never the agent that has it", by, s.Ticket, who)
+}
+
+// maySettle refuses a take or a reroute that would settle an open question, if by may not answer
+// it.
+func maySettle(s p.State, by string, d *Directory) error {
+	if QuestionOf(s).Kind == AsksNothing {
+		return nil
+	}
+	if err := MayAnswer(s, by, d); err != nil {
+		return err
+	}
+	return nil
+}
+
+// checkQuestion refuses an answer that names no question, or not the open one.
+func checkQuestion(s p.State, n int) error {
+	switch asks := QuestionOf(s); {
+	case n == 0:
+		return p.Errorf(p.CodeMissing, "question", "is missing: an answer names its question; %s now asks question %d (%s)", s.Ticket, asks.N, asks.Kind)
+	case n != asks.N:
+		return p.Errorf(p.CodeConflict, "question", "%s now asks question %d (%s), not %d; nothing was answered", s.Ticket, asks.N, asks.Kind, n)
+	}
+	return nil
+}
+
+func staleAnswered(s *p.State, e *p.Answered) string {
+	asks := QuestionOf(*s)
+	switch {
+	case asks.Kind == AsksNothing || asks.Kind == AsksApproval:
+		return "nothing is asked"
+	case e.Answer.Question == 0 || e.Answer.Question != asks.N:
+		return fmt.Sprintf("it answers question %d, the current one is %d", e.Answer.Question, asks.N)
+	}
+	return ""
+}
+
+// checkQuestions checks that each question's number was given, and is unique.
+func checkQuestions(s p.State) error {
+	numbers := []int{s.EscalationQuestion}
+	if s.Conditions != nil {
+		numbers = append(numbers, s.Conditions.Question)
+	}
+	if s.Gate.First() == p.GateApproval {
+		numbers = append(numbers, s.Gate.Question)
+	}
+	for i, n := range numbers {
+		if n < 0 || n > s.Questions || n == 0 && i > 0 || n != 0 && slices.Contains(numbers[:i], n) {
+			return fmt.Errorf("questions %v of %d", numbers, s.Questions)
+		}
+	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (w *world) checkAttention(h *thread) {
 	end := s.UpdatedAt.Add(AttentionSpan)
 	for _, now := range []time.Time{s.UpdatedAt, end.Add(-AttentionSpan / 2), end.Add(-1)} {
 		for _, d := range w.anyDirectory(s) {
-			if events := Decide(s, d, now).Events; len(events) > 0 {
+			if events := mustDecide(s, d, now).Events; len(events) > 0 {
 				w.fail(h, "says %s, and %s is due %v after it", says, brief(events), now.Sub(s.UpdatedAt))
 			}
 		}

@@ -61,7 +61,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				Decide(c.state, c.d, t0.Add(c.after))
+				mustDecide(c.state, c.d, t0.Add(c.after))
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func BenchmarkClaim(b *testing.B) {
 		s := stateIn(b, "pending")
 		b.ReportAllocs()
 		for b.Loop() {
-			_, step := Claim(s, me, d, t0)
+			_, step := mustClaim(s, me, d, t0)
 			Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0)
 		}
 	})
@@ -82,7 +82,7 @@ func BenchmarkClaim(b *testing.B) {
 		s := stateIn(b, "working")
 		b.ReportAllocs()
 		for b.Loop() {
-			_, step := Claim(s, me, d, t0.Add(time.Minute))
+			_, step := mustClaim(s, me, d, t0.Add(time.Minute))
 			Acknowledge(step.State, me, p.Ack{Status: p.AckAccepted}, true, t0)
 		}
 	})

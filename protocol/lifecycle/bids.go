@@ -10,14 +10,14 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Bids: before the first offer of a handoff, some of the agents that may have it are asked what they
-// would do it for (the gate GateBids). Each is asked by a call, a handoff of its own, and the call's
-// result is the bid. Once all have answered, or the window is over, the best bid wins (Award); the
-// next best follows where its agent does not take the handoff.
+// Bids: before the first offer of a handoff, some of the eligible agents are asked for their price
+// (the gate GateBids). Each is asked by a call, a separate handoff, whose result is the bid. When
+// all have answered, or the window is over, the best bid wins (Award). If its agent does not take
+// the handoff, the next best follows.
 
-// callBids returns the gate that asks for bids. A *protocol.Error says that too few agents make any.
-func callBids(ticket string, s *p.Summary, d *Directory, meta p.Meta) (*p.Gated, error) {
-	asked := bidders(*s, d.forTicket(ticket, *s))
+// callBids returns the gate that asks for bids. A *protocol.Error reports that too few agents bid.
+func callBids(ticket string, s *p.Summary, q Query, meta p.Meta) (*p.Gated, error) {
+	asked := bidders(*s, q.forTicket(ticket))
 	if least := s.Bids.Fewest(); len(asked) < least {
 		return nil, p.Errorf(p.CodeNoAgent, "bids", "too few agents with %s that may have it make bids: %d of %d; set bids in the profiles of more, or leave bids out",
 			s.Target.Capability, len(asked), least)
@@ -30,12 +30,12 @@ func callBids(ticket string, s *p.Summary, d *Directory, meta p.Meta) (*p.Gated,
 		Why: fmt.Sprintf("%d agents are asked for bids", len(asked)), Until: until}}, nil
 }
 
-// bidders are the agents that are asked: those that make bids, first the ones that are there, then as
-// they would be chosen. One that is not there is asked where there are too few others.
-func bidders(s p.Summary, d *Directory) (asked []string) {
+// bidders returns the agents to ask: those that bid, available ones first, then in the order of
+// choice. Absent agents are asked only if there are too few others.
+func bidders(s p.Summary, q Query) (asked []string) {
 	there := 0
-	for _, c := range fitting(s, d, s.Excluded) {
-		if profile, _ := d.Agent(c.Agent); !profile.Bids {
+	for _, c := range fitting(s, q, s.Excluded) {
+		if profile, _ := q.Agent(c.Agent); !profile.Bids {
 			continue
 		}
 		if c.standing > 0 {
@@ -50,37 +50,38 @@ func bidders(s p.Summary, d *Directory) (asked []string) {
 	return asked
 }
 
-// asksForBids tells whether bids are asked for before the first offer of a handoff.
+// asksForBids reports whether bids are asked for before the first offer of a handoff.
 func asksForBids(s *p.State) bool {
 	return s.Bids != nil && s.Bidding == nil && s.Target.Capability != "" && s.EscalationLevel == 0
 }
 
-// AwaitsBids tells whether a handoff waits for bids.
+// AwaitsBids reports whether a handoff waits for bids.
 func AwaitsBids(s p.State) bool {
 	return !s.Closed && !s.CancelRequested && s.Gate.First() == p.GateBids
 }
 
-// CallOf is the summary of the call to an agent for a bid.
+// CallOf returns the summary of the call to an agent for a bid.
 func CallOf(of p.State, pkg p.Package, digest string) p.Summary {
 	s := pkg.Summarize(digest)
 	s.CallOf, s.Trace = of.Ticket, traceAt(of, p.SpanHandoff, 0)
 	return s
 }
 
-// CallEnd is how a call stands. Bid is nil where it has ended without one, or has not ended.
+// CallEnd is the status of a call. Bid is nil while it is open, and if it ended without a bid.
 type CallEnd struct {
 	Ended bool
 	Bid   *p.Bid
 }
 
-// Award compares the bids once all calls have ended, or the window is over. calls are in the order of
-// the agents that were asked. The step is empty where the handoff waits for no bids, or still for some.
-func Award(s p.State, d *Directory, calls []CallEnd, now time.Time) (Step, error) {
+// Award compares the bids once all calls have ended, or the window is over. calls are in the order
+// of the asked agents. The step is empty if the handoff does not wait for bids, or some are
+// missing.
+func Award(s p.State, q Query, calls []CallEnd) (Step, error) {
 	if !AwaitsBids(s) || s.Bidding == nil {
 		return Step{}, nil
 	}
-	over := hasPassed(now, s.Bidding.Until)
-	meta, said := p.Meta{At: now, By: By}, p.AwardTerms{}
+	over := hasPassed(q.Now, s.Bidding.Until)
+	meta, said := p.Meta{At: q.Now, By: By}, p.AwardTerms{}
 	for n, agent := range s.Bidding.Calls {
 		var call CallEnd
 		if n < len(calls) {
@@ -97,17 +98,17 @@ func Award(s p.State, d *Directory, calls []CallEnd, now time.Time) (Step, error
 	}
 	rankBids(s.Ticket, s.Bids.Weighs(), said.Bids)
 	if len(said.Bids) < s.Bids.Fewest() {
-		return decideAfter(s, d, &p.Unawarded{Meta: meta, AwardTerms: said})
+		return decideAfter(s, q, &p.Unawarded{Meta: meta, AwardTerms: said})
 	}
-	return decideAfter(s, d, &p.Awarded{Meta: meta, AwardTerms: said})
+	return decideAfter(s, q, &p.Awarded{Meta: meta, AwardTerms: said})
 }
 
-// bidDigits is how finely scores are told apart.
+// bidDigits is the precision of scores.
 const bidDigits = 1e6
 
-// rankBids gives each bid its score, and puts the best first. Each part of a bid is compared with the
-// best of the others: 1 is the best, 0.5 is twice as dear, half as sure. What no bid says does not
-// count, and what one does not say is 0 for it. The ticket decides between equal ones.
+// rankBids scores each bid and sorts the best first. Each part of a bid is compared with the best
+// of the others: 1 is the best, 0.5 is twice as expensive or half as certain. A part that no bid
+// has does not count; a part that one bid lacks is 0 for it. The ticket decides between equal bids.
 func rankBids(ticket string, w p.BidWeights, bids []p.AwardedBid) {
 	least := func(of func(p.Bid) *int64) func(p.Bid) (float64, bool) {
 		best := int64(math.MaxInt64)
@@ -168,27 +169,27 @@ func rankBids(ticket string, w p.BidWeights, bids []p.AwardedBid) {
 	})
 }
 
-// nextBidder is the agent with the best bid that stands, of those that are fit now.
-func nextBidder(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
+// nextBidder returns the agent with the best remaining bid among those that are fit now.
+func nextBidder(s p.State, q Query, excluded []string) (p.Routing, bool) {
 	routing := p.Routing{Excluded: excluded}
-	if d == nil {
+	if q.Directory == nil {
 		return routing, false
 	}
-	routing.Revision = d.Revision
-	now, from, wanted := s.UpdatedAt, edgesOf(s.Summary, d), demandOf(s.Summary, d)
-	if d.asOf.After(now) {
-		now = d.asOf
+	routing.Revision = q.Revision
+	now, from, wanted := s.UpdatedAt, edgesOf(s.Summary, q.Directory), demandOf(s.Summary, q.Directory)
+	if q.Now.After(now) {
+		now = q.Now
 	}
 	for _, b := range s.Bidding.Bids {
-		profile, known := d.Agent(b.Agent)
-		if !known || contains(excluded, b.Agent) || d.Reserved(b.Agent) || !from.lead(&profile) || hasPassed(now, b.Until) {
+		profile, known := q.Agent(b.Agent)
+		if !known || contains(excluded, b.Agent) || q.Reserved.Has(b.Agent) || !from.lead(&profile) || hasPassed(now, b.Until) {
 			continue
 		}
-		m, why := d.fit(&profile, &s.Summary, wanted)
-		if _, _, lets := d.lets(b.Agent, s.Ticket); why != "" || !lets {
+		m, why := q.fit(&profile, &s.Summary, wanted)
+		if _, _, lets := q.lets(b.Agent, s.Ticket); why != "" || !lets {
 			continue
 		}
-		l := d.load(b.Agent)
+		l := q.load(b.Agent)
 		routing.Candidates = append(routing.Candidates, p.Candidate{Agent: b.Agent, Score: b.Score, Live: l.live, Busy: l.busy})
 		if routing.Choice == "" {
 			routing.Choice, routing.Warnings = b.Agent, m.warnings
@@ -197,19 +198,19 @@ func nextBidder(s p.State, d *Directory, excluded []string) (p.Routing, bool) {
 	return routing, routing.Choice != ""
 }
 
-// byBids is the agent of a handoff that was called for bids. Not settled is that it has another way: no
-// bids were asked for, or its policy lets it wait for any agent.
-func byBids(s p.State, d *Directory, excluded []string) (routing p.Routing, ok, settled bool) {
+// byBids returns the agent of a handoff by its bids. settled is false if the handoff is routed in
+// another way: no bids were asked for, or its policy lets it wait for any agent.
+func byBids(s p.State, q Query, excluded []string) (routing p.Routing, ok, settled bool) {
 	if s.Bidding == nil || s.Bidding.AwardedAt.IsZero() {
 		return p.Routing{}, false, false
 	}
-	if s.Bidding.Winner != "" { // else there were too few bids
-		routing, ok = nextBidder(s, d, excluded)
+	if s.Bidding.Winner != "" { // otherwise there were too few bids
+		routing, ok = nextBidder(s, q, excluded)
 	}
 	return routing, ok, ok || s.Policy.OnNoTaker != p.NoTakerQueue
 }
 
-// tooFewBids is the reason of what follows where too few bids were made; ok is that this is so.
+// tooFewBids returns the reason if too few bids were made; ok is false otherwise.
 func tooFewBids(s p.State) (why reason, ok bool) {
 	if s.Bidding == nil || s.Reason != ReasonTooFewBids {
 		return reason{}, false
@@ -217,21 +218,22 @@ func tooFewBids(s p.State) (why reason, ok bool) {
 	return reason{code: ReasonTooFewBids}.withCount(len(s.Bidding.Bids), s.Bids.Fewest()), true
 }
 
-// AwaitsBidAnswer tells whether a call has made a bid, and its agent does not know what became of it.
+// AwaitsBidAnswer reports whether a call has made a bid whose result its agent does not know.
 func AwaitsBidAnswer(s p.State) bool {
 	return s.CallOf != "" && s.Closed && s.BidAnswer == "" && closedPhase[s.Outcome] == p.Complete
 }
 
-// NotifiesCaller tells whether a call has ended, which the handoff that it is for should know.
+// NotifiesCaller reports whether a call has ended, and the handoff that it is for should learn of
+// it.
 func NotifiesCaller(s p.State) bool { return s.CallOf != "" && s.Closed && s.BidAnswer == "" }
 
-// LeavesCalls tells whether a handoff has closed while it waited for bids: its calls are cancelled.
+// LeavesCalls reports whether a handoff closed while it waited for bids: its calls are cancelled.
 func LeavesCalls(s p.State) bool {
 	return s.Closed && s.Bidding != nil && s.Bidding.AwardedAt.IsZero()
 }
 
-// AnswerBid tells the agent that made a bid what has become of it. of is the handoff that the bid is
-// for; the zero State is that it is gone. The step is empty while that waits for bids.
+// AnswerBid reports the result of a bid to its agent. of is the handoff that the bid is for; the
+// zero State means that it no longer exists. The step is empty while that handoff waits for bids.
 func AnswerBid(call, of p.State, now time.Time) (Step, error) {
 	if !AwaitsBidAnswer(call) || AwaitsBids(of) {
 		return Step{}, nil
@@ -248,7 +250,7 @@ func AnswerBid(call, of p.State, now time.Time) (Step, error) {
 var (
 	staleAwarded     = when("it waits for no bids", func(s *p.State, _ *p.Awarded) bool { return s.Gate.First() != p.GateBids })
 	staleUnawarded   = when("it waits for no bids", func(s *p.State, _ *p.Unawarded) bool { return s.Gate.First() != p.GateBids })
-	staleBidAnswered = when("that was said already", func(s *p.State, _ *p.BidAnswered) bool { return s.BidAnswer != "" })
+	staleBidAnswered = when("that was already reported", func(s *p.State, _ *p.BidAnswered) bool { return s.BidAnswer != "" })
 )
 
 // beginBidding records the agents that a gate asks for bids.
@@ -280,7 +282,7 @@ func applyUnawarded(s *p.State, e *p.Unawarded) error {
 	return endBidding(s, e.At, &e.AwardTerms)
 }
 
-// endBidding takes in the bids for a handoff.
+// endBidding records the bids for a handoff.
 func endBidding(s *p.State, at p.Time, said *p.AwardTerms) error {
 	if s.Bidding == nil || len(said.Bids) > len(s.Bidding.Calls) {
 		return fmt.Errorf("%w: %d bids, which were not asked for", ErrIllegal, len(said.Bids))
@@ -309,7 +311,7 @@ func applyBidAnswered(s *p.State, e *p.BidAnswered) error {
 	return nil
 }
 
-// checkBidders: the agents that are asked for bids have queues.
+// checkBidders checks that the agents that are asked for bids have queues.
 func checkBidders(b *p.Bidding) error {
 	switch {
 	case b == nil:
@@ -325,7 +327,8 @@ func checkBidders(b *p.Bidding) error {
 	return nil
 }
 
-// checkBids: who won has made a bid, and no call is answered before it has ended.
+// checkBids checks that the winner has made a bid, and that no call is answered before it has
+// ended.
 func checkBids(before, s p.State) error {
 	b := s.Bidding
 	switch {

@@ -10,21 +10,22 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// A breaker keeps handoffs from an agent that fails. It opens when as many different handoffs as its
-// threshold failed since the last success, and their share is large enough: one package that no agent
-// can do never opens it. When its time is over it is half-open: as many handoffs as it has probes are
-// offered. A probe that succeeds closes it, one that fails opens it for twice as long.
+// A breaker keeps handoffs from an agent that fails. It opens when its threshold of different
+// handoffs has failed since the last success, and the failure rate is high enough: one package that
+// no agent can do never opens it. When its time is over it is half-open, and as many handoffs as it
+// has probes are offered. A probe that succeeds closes it; one that fails opens it for twice as
+// long.
 
-// BreakerState is what an agent's breaker lets through.
+// BreakerState is which handoffs an agent's breaker lets through.
 type BreakerState string
 
 const (
-	BreakerClosed   BreakerState = "closed"    // everything
+	BreakerClosed   BreakerState = "closed"    // all
 	BreakerHalfOpen BreakerState = "half-open" // probes
-	BreakerOpen     BreakerState = "open"      // nothing
+	BreakerOpen     BreakerState = "open"      // none
 )
 
-// Attempt is an attempt that has ended, as the health of its agent counts it.
+// Attempt is an ended attempt, as the health of its agent counts it.
 type Attempt struct {
 	Agent        string
 	Ticket       string
@@ -39,8 +40,9 @@ type AgentHealth struct {
 	Rev uint64
 }
 
-// Breaker tells the state of an agent's breaker. until is when it may change by time alone: when it is
-// half-open, or when a probe's place is free. A half-open breaker that has a place now has none.
+// Breaker returns the state of an agent's breaker. until is when time alone may change it: when it
+// becomes half-open, or when a probe's place becomes free. It is zero for a half-open breaker with
+// a free place.
 func Breaker(h p.Health, policy p.BreakerPolicy, now time.Time) (state BreakerState, until time.Time) {
 	switch {
 	case policy.Threshold == 0 || h.OpenUntil.IsZero():
@@ -63,8 +65,8 @@ func Breaker(h p.Health, policy p.BreakerPolicy, now time.Time) (state BreakerSt
 	return BreakerHalfOpen, until
 }
 
-// Fold returns the health of an agent after the end of an attempt. An attempt that is counted already
-// changes nothing.
+// Fold returns the health of an agent after the end of an attempt. An attempt that was already
+// counted changes nothing.
 func Fold(h p.Health, a Attempt, policy p.BreakerPolicy, now time.Time) p.Health {
 	known := slices.IndexFunc(h.Failures, func(f p.FailedHandoff) bool { return f.Ticket == a.Ticket })
 	failed := a.End != p.EndSucceeded && a.End != p.EndUncounted
@@ -88,7 +90,7 @@ func Fold(h p.Health, a Attempt, policy p.BreakerPolicy, now time.Time) p.Health
 	return h
 }
 
-// fade lets earlier ends count for less: half as much after half a window.
+// fade reduces the weight of earlier ends: by half after half a window.
 func fade(h p.Health, policy p.BreakerPolicy, now time.Time) p.Health {
 	if half := millis(policy.WindowMS) / 2; half > 0 && now.After(h.At) {
 		factor := math.Exp2(-float64(now.Sub(h.At)) / float64(half))
@@ -97,11 +99,11 @@ func fade(h p.Health, policy p.BreakerPolicy, now time.Time) p.Health {
 	return h
 }
 
-// tenths keeps one digit behind the point.
+// tenths rounds to one decimal.
 func tenths(n float64) float64 { return math.Round(n*10) / 10 }
 
-// succeed takes in a success. That of a probe closes the breaker; of an attempt that was under way
-// when it opened, it proves little.
+// succeed records a success. That of a probe closes the breaker. That of an attempt which was
+// running when the breaker opened proves little.
 func succeed(h p.Health, probe bool) p.Health {
 	switch {
 	case probe:
@@ -115,7 +117,10 @@ func succeed(h p.Health, probe bool) p.Health {
 	return h
 }
 
-// fail opens the breaker, where the failure calls for that.
+// throttleSpreadPct spreads the breakers of agents that one provider has throttled.
+const throttleSpreadPct = 20
+
+// fail records a failure, and opens the breaker if necessary.
 func fail(h p.Health, a Attempt, policy p.BreakerPolicy, probe bool, now time.Time) p.Health {
 	closed := h.OpenUntil.IsZero()
 	if closed && (len(h.Failures) < policy.Threshold || h.Failed*100 < float64(policy.SharePercent)*(h.Failed+h.OK)) {
@@ -126,13 +131,13 @@ func fail(h p.Health, a Attempt, policy p.BreakerPolicy, probe bool, now time.Ti
 		h.OpenedAt, h.OpenUntil = now, now.Add((millis(open) + spread(a.Ticket, h.Trips, millis(open)/20)).Round(time.Second/10))
 		h.Trips++
 	}
-	if wait := now.Add(millis(a.RetryAfterMS)); a.End == p.EndThrottled && wait.After(h.OpenUntil) {
+	if wait := now.Add(later(a.Agent, h.Trips, throttleSpreadPct, millis(a.RetryAfterMS))); a.End == p.EndThrottled && wait.After(h.OpenUntil) {
 		h.OpenUntil = wait
 	}
 	return h
 }
 
-// addFailure adds a handoff, each once. known is its place, or negative.
+// addFailure adds a handoff once. known is its index, or negative.
 func addFailure(failures []p.FailedHandoff, a Attempt, known int) []p.FailedHandoff {
 	failures = slices.Clone(failures)
 	if known >= 0 {
@@ -147,9 +152,9 @@ func withoutProbe(probes []p.Probe, ticket string) []p.Probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(q p.Probe) bool { return q.Ticket == ticket })
 }
 
-// TakeProbe keeps a place among the probes for a handoff, and tells whether there was one. Where the
-// breaker is closed there is nothing to keep. A place whose time is over is free, unless its handoff
-// is tried still: then it is kept for longer.
+// TakeProbe reserves a probe's place for a handoff, and reports whether the handoff may proceed. A
+// closed breaker needs no place. An expired place is free, unless its handoff is still being tried:
+// then it is extended.
 func TakeProbe(h p.Health, ticket string, policy p.BreakerPolicy, tried func(ticket string) bool, now time.Time) (next p.Health, taken bool) {
 	state, _ := Breaker(h, policy, now)
 	if state != BreakerHalfOpen {
@@ -175,12 +180,12 @@ func TakeProbe(h p.Health, ticket string, policy p.BreakerPolicy, tried func(tic
 	return h, taken
 }
 
-// IsProbing tells whether a handoff tries whether its agent has recovered.
+// IsProbing reports whether a handoff tests whether its agent has recovered.
 func IsProbing(s p.State) bool { return !s.Closed && s.Breaker == p.BreakerProbe }
 
-// AttemptEnded returns the attempt that an append ended, where its agent has a breaker that counts it.
+// AttemptEnded returns the attempt that an append ended, if its agent has a breaker that counts it.
 func AttemptEnded(before, after *p.State, events []p.Event) (a Attempt, ok bool) {
-	if before.Breaker == "" { // as a rule
+	if before.Breaker == "" { // usual case
 		return a, false
 	}
 	a = Attempt{Agent: before.Agent, Ticket: before.Ticket, Fence: before.Fence}
@@ -196,7 +201,7 @@ func AttemptEnded(before, after *p.State, events []p.Event) (a Attempt, ok bool)
 	return a, IsProbing(*before) && !(IsProbing(*after) && after.Agent == before.Agent)
 }
 
-// attemptEndOf is how an event ends an attempt that counts; empty where it does not.
+// attemptEndOf returns how an event ends a counted attempt; empty if it does not.
 func attemptEndOf(e p.Event, before *p.State) p.AttemptEnd {
 	if before.Fence == 0 {
 		return ""
@@ -229,7 +234,7 @@ type breakerView struct {
 	failed int
 }
 
-// BreakerPolicy are the settings of an agent's breaker.
+// BreakerPolicy returns the settings of an agent's breaker.
 func (d *Directory) BreakerPolicy(agent string) p.BreakerPolicy {
 	if d == nil || agent == p.Human {
 		return p.BreakerPolicy{}
@@ -241,51 +246,15 @@ func (d *Directory) BreakerPolicy(agent string) p.BreakerPolicy {
 	return p.ResolveBreaker(fleet, d.Agents[agent].Breaker)
 }
 
-// WithHealth returns a snapshot with another health of one agent.
-func (d *Directory) WithHealth(agent string, h AgentHealth) *Directory {
-	if d == nil {
-		d = &Directory{}
-	}
-	next := *d
-	next.Health = make(map[string]AgentHealth, len(d.Health)+1)
-	for id, other := range d.Health {
-		next.Health[id] = other
-	}
-	next.Health[agent] = h
-	return &next
-}
-
-// At is the snapshot with the breakers as they stand at an instant. Without one it is d itself, as
-// it is where all are closed.
-func (d *Directory) At(now time.Time) *Directory {
-	if d == nil || len(d.Health) == 0 && d.breakers == nil { // as a rule
-		return d
-	}
-	var views map[string]breakerView
-	for agent, h := range d.Health {
-		state, until := Breaker(h.Health, d.BreakerPolicy(agent), now)
-		if state == BreakerClosed {
-			continue
-		}
-		if views == nil {
-			views = map[string]breakerView{}
-		}
-		views[agent] = breakerView{state, until, h.Probes, len(h.Failures)}
-	}
-	next := *d
-	next.breakers, next.asOf = views, now
-	return &next
-}
-
-// lets tells whether an agent's breaker lets a handoff through, and how its offer is marked. until is
-// when it may, if not now.
-func (d *Directory) lets(agent, ticket string) (mark p.BreakerMark, until time.Time, ok bool) {
-	if d == nil {
+// lets reports whether an agent's breaker lets a handoff through, and how its offer is marked. If
+// not, until is when it may.
+func (q Query) lets(agent, ticket string) (mark p.BreakerMark, until time.Time, ok bool) {
+	if q.Directory == nil {
 		return "", time.Time{}, true
 	}
-	view, barred := d.breakers[agent]
+	view, barred := q.breakers[agent]
 	switch {
-	case !barred && d.BreakerPolicy(agent).Threshold == 0:
+	case !barred && q.BreakerPolicy(agent).Threshold == 0:
 		return "", time.Time{}, true
 	case !barred:
 		return p.BreakerCounts, time.Time{}, true
@@ -295,30 +264,12 @@ func (d *Directory) lets(agent, ticket string) (mark p.BreakerMark, until time.T
 	return p.BreakerCounts, view.until, false
 }
 
-// withoutBreakers is the snapshot as if all breakers were closed.
-func (d *Directory) withoutBreakers() *Directory {
-	next := *d
-	next.Health, next.breakers = nil, nil
-	return &next
-}
-
-// afterEnd is the snapshot with the end of an attempt taken in, as a supervisor is about to.
-func (d *Directory) afterEnd(a Attempt, now time.Time) *Directory {
-	policy := d.BreakerPolicy(a.Agent)
-	if policy.Threshold == 0 {
-		return d
-	}
-	h := d.Health[a.Agent]
-	h.Health = Fold(h.Health, a, policy, now)
-	return d.WithHealth(a.Agent, h).At(now)
-}
-
-// breakerOpen refuses a handoff whose agent's breaker does not let it through.
-func (d *Directory) breakerOpen(field, agent string, until time.Time) *p.Error {
-	view, wait := d.breakers[agent], until.Sub(d.asOf)
+// breakerOpen returns the refusal of a handoff that its agent's breaker does not let through.
+func (q Query) breakerOpen(field, agent string, until time.Time) *p.Error {
+	view, wait := q.breakers[agent], until.Sub(q.Now)
 	words := fmt.Sprintf("is open: %d handoffs to it failed", view.failed)
 	if view.state == BreakerHalfOpen {
-		words = "is half-open, and another handoff tries whether it has recovered"
+		words = "is half-open, and another handoff tests whether it has recovered"
 	}
 	err := p.Errorf(p.CodeBreakerOpen, field, "the breaker of %s %s; submit it again in %s, or have it wait (routing.on_open)", agent, words, wait.Round(100*time.Millisecond))
 	err.RetryAfterMS = max(1, wait.Milliseconds())
@@ -328,41 +279,41 @@ func (d *Directory) breakerOpen(field, agent string, until time.Time) *p.Error {
 // errBreakerOpen matches breakerOpen.
 var errBreakerOpen = &p.Error{Code: p.CodeBreakerOpen}
 
-// BreakerDue is when a breaker may let a handoff through that it keeps back now. Zero is that none
-// does.
-func BreakerDue(s p.State, d *Directory, now time.Time) time.Time {
-	if agent, _, kept := KeptBack(s, d, now); kept {
-		return d.At(now).breakers[agent].until
+// BreakerDue returns when a breaker may let a handoff through that it keeps back now. It is zero if
+// none keeps it back.
+func BreakerDue(s p.State, q Query) time.Time {
+	if agent, _, kept := KeptBack(s, q); kept {
+		return q.withBreakers().breakers[agent].until
 	}
 	return time.Time{}
 }
 
-// KeptBack returns the agent whose breaker keeps a handoff back, and its health. Of a capability that
-// is the one whose breaker may be the first to let it through.
-func KeptBack(s p.State, d *Directory, now time.Time) (agent string, h p.Health, kept bool) {
-	if s.Closed || d == nil || len(d.Health) == 0 { // as a rule
+// KeptBack returns the agent whose breaker keeps a handoff back, and its health. For a capability
+// this is the agent whose breaker may be the first to let it through.
+func KeptBack(s p.State, q Query) (agent string, h p.Health, kept bool) {
+	if s.Closed || q.Directory == nil || len(q.Health) == 0 { // usual case
 		return "", h, false
 	}
-	if d = d.At(now); d.breakers == nil {
+	if q = q.withBreakers(); q.breakers == nil {
 		return "", h, false
 	}
 	switch {
-	case s.Phase == p.Retrying && hasPassed(now, s.RetryAt):
+	case s.Phase == p.Retrying && hasPassed(q.Now, s.RetryAt):
 		agent = s.Agent
 	case s.Phase != p.Pending || s.Offer != 0 || s.Agent != "" || s.Aggregate != nil:
 		return "", h, false
 	case s.Target.Agent != "" && !contains(s.Excluded, s.Target.Agent):
 		agent = s.Target.Agent
 	default:
-		_, err := routeTarget(s.Summary, d)
+		_, err := routeTarget(s.Summary, q)
 		var barred *p.Error
 		if !errors.As(err, &barred) || barred.Code != p.CodeBreakerOpen {
 			return "", h, false
 		}
-		agent = firstBarred(s.Summary, d)
+		agent = firstBarred(s.Summary, q)
 	}
-	if _, _, ok := d.lets(agent, s.Ticket); ok {
+	if _, _, ok := q.lets(agent, s.Ticket); ok {
 		return "", h, false
 	}
-	return agent, d.Health[agent].Health, true
+	return agent, q.Health[agent].Health, true
 }

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -11,10 +12,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Check tells whether the state after an append is one that can be, and can follow the one
-// before. That is the zero State before a first append. Its error is a bug of a writer.
-// Verification uses it; nothing is decided by it. Which events led from one to the other
-// Apply knows.
+// Check verifies that the state after an append is possible, and can follow the state before. The
+// zero State precedes a first append. An error is a bug of a writer. Only verification uses Check,
+// and no decision depends on it. It does not see the events between the states: Apply checks those.
 func Check(before, after p.State, now time.Time) error {
 	if err := checkShape(before, after); err != nil {
 		return err
@@ -45,7 +45,7 @@ func Check(before, after p.State, now time.Time) error {
 	return checkOpen(after, now)
 }
 
-// checkShape: the parts of a state agree.
+// checkShape checks that the parts of a state agree.
 func checkShape(before, s p.State) error {
 	held := s.Phase == p.PhaseAccepted || s.Phase == p.Working
 	switch {
@@ -95,15 +95,15 @@ func checkShape(before, s p.State) error {
 	return nil
 }
 
-// checkOffer: an offer that has ended is never offered again. A queue may drop it.
+// checkOffer checks that an ended offer is never offered again: a queue may drop it.
 func checkOffer(before, after p.State) error {
 	if OfferStands(after) && !OfferStands(before) && before.Offer != 0 && after.Offer == before.Offer {
-		return fmt.Errorf("offer %d stands again, which had ended", after.Offer)
+		return fmt.Errorf("offer %d is open again after it had ended", after.Offer)
 	}
 	return nil
 }
 
-// checkAfterEnd: once closed, nothing changes but what is told of the end.
+// checkAfterEnd checks that a closed handoff changes only in the reports of its end.
 func checkAfterEnd(before, after p.State) error {
 	if after.Phase != before.Phase && after.Phase != p.PhaseReturned {
 		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
@@ -123,7 +123,7 @@ func checkAfterEnd(before, after p.State) error {
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
-	was, err := json.Marshal(before) // what was read and what was made differ in what is empty
+	was, err := json.Marshal(before) // read and computed states differ in their empty fields
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func checkAfterEnd(before, after p.State) error {
 	return nil
 }
 
-// checkClosed: a closed handoff has no wake-up and stands in no queue, and owes
-// what it can pay.
+// checkClosed checks that a closed handoff has no wake-up, is in no queue, and keeps only duties
+// that it can fulfil.
 func checkClosed(s p.State, now time.Time) error {
 	duties := DutiesOf(s)
 	switch {
@@ -156,7 +156,7 @@ func checkClosed(s p.State, now time.Time) error {
 	return nil
 }
 
-// checkOpen: every open handoff has what brings it on, and in time.
+// checkOpen checks that something advances every open handoff in time.
 func checkOpen(s p.State, now time.Time) error {
 	next, clock := NextReconcile(s, now), wakeAfter(s, now)
 	duties, lapses := DutiesOf(s), ClaimDue(s)
@@ -177,4 +177,238 @@ func checkOpen(s p.State, now time.Time) error {
 		return fmt.Errorf("open, and never wakes")
 	}
 	return nil
+}
+
+// CheckEnd verifies that Decide, a worker or a person makes the end that an append records: a final
+// failure is a dead letter or in an inbox, and no deadline ends a handoff that an authority could
+// still get. For an open handoff it checks that nothing is set aside for ended children.
+func CheckEnd(before, s p.State) error {
+	if err := checkSettled(s); err != nil {
+		return err
+	}
+	if before.Closed || !s.Closed {
+		return nil
+	}
+	if s.CallOf != "" { // no person is asked about a call, since others bid
+		if s.Inbox != "" {
+			return fmt.Errorf("a call, and the inbox of %s lists it", s.Inbox)
+		}
+		return nil
+	}
+	switch s.Outcome {
+	case p.OutcomeFailed, p.OutcomeTimeout, p.OutcomeRejected:
+	default:
+		return nil
+	}
+	if s.Inbox == "" && !DeadLetter(s) {
+		return fmt.Errorf("closed as %s (%s), and neither an inbox nor the dead letters list it", s.Outcome, s.Reason)
+	}
+	if s.Reason != ReasonDeadline {
+		return nil
+	}
+	intervened := hasPassed(s.ClosedAt, Deadline(s)) // the end of the intervention time, or of the longest deadline
+	began := !s.AwaitsSource || s.Agent != ""
+	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
+		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)
+	switch {
+	case asksAtGate(before.Gate): // silence does not bring an unapproved handoff to an authority
+	case s.Inbox == "":
+		return fmt.Errorf("closed at its deadline, and no inbox lists it")
+	case s.Policy.OnDeadline == p.DeadlineEscalate && goesUp && !intervened:
+		return fmt.Errorf("closed at its deadline, and no authority was asked")
+	}
+	return nil
+}
+
+const (
+	// countMax bounds the counters of a state: attempts, reroutes, escalations, rounds.
+	countMax = 1_000_000
+	// spanMaxMS bounds the durations of a state, so that sums of instants stay instants.
+	spanMaxMS = int64(10 * 365 * 24 * 3600 * 1000)
+)
+
+// CheckRead checks a state that was read at seq, in a handoff's own subject: fields, ranges and the
+// invariants after every append (Check). The core can decide about a valid state, and its duties
+// have valid subjects. An invalid state makes its handoff stuck.
+func CheckRead(ticket string, seq uint64, s *p.State) error {
+	for _, check := range [...]func(*p.State) error{checkNames, checkWords, checkCounts, checkGroup} {
+		if err := check(s); err != nil {
+			return err
+		}
+	}
+	if s.Ticket != ticket {
+		return fmt.Errorf("state.ticket: names another handoff, %.64q", s.Ticket)
+	}
+	for _, at := range [...]struct {
+		field string
+		seq   uint64
+	}{{"package_seq", s.PackageSeq}, {"offer", s.Offer}, {"fence", s.Fence}, {"result_seq", s.ResultSeq}, {"late_seq", s.LateSeq}} {
+		if at.seq > seq {
+			return fmt.Errorf("state.%s: %d comes after the entry that names it", at.field, at.seq)
+		}
+	}
+	if err := p.CheckPolicy("state.policy", &s.Policy); err != nil {
+		return err
+	}
+	now := s.UpdatedAt
+	if s.SubmittedAt.After(now) {
+		now = s.SubmittedAt
+	}
+	if err := Check(p.State{}, *s, now); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
+}
+
+// checkNames checks the names that become tokens of a subject.
+func checkNames(s *p.State) error {
+	for _, ticket := range [...]struct {
+		field, value string
+		must         bool
+	}{
+		{"state.ticket", s.Ticket, true}, {"state.parent", s.Parent, s.N > 0}, {"state.group", s.Group, false}, {"state.return_of", s.ReturnOf, false},
+		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.call_of", s.CallOf, false}, {"state.chain_end.ticket", endTicket(s), false},
+	} {
+		if ticket.value == "" && !ticket.must {
+			continue
+		}
+		if _, err := p.ParseTicket(ticket.value); err != nil {
+			return fmt.Errorf("%s: %.64q is no ticket", ticket.field, ticket.value)
+		}
+	}
+	var gate p.Gate
+	if s.Gate != nil {
+		gate = *s.Gate
+	}
+	for _, id := range [...]struct {
+		field, value string
+		must         bool
+	}{
+		{"state.source", s.Source, true}, {"state.agent", s.Agent, s.Offer != 0 || s.Held()},
+		{"state.gate.agent", gate.Agent, false}, {"state.gate.approver", gate.Approver, false},
+		{"state.holder", s.Holder, false}, {"state.target.agent", s.Target.Agent, false},
+	} {
+		if id.value == "" && !id.must {
+			continue
+		}
+		if err := p.CheckID(id.field, id.value); err != nil {
+			return err
+		}
+	}
+	return checkBidders(s.Bidding)
+}
+
+// endTicket returns the ticket at the end of the chain that a handoff began; empty if unknown.
+func endTicket(s *p.State) string {
+	if s.ChainEnd == nil {
+		return ""
+	}
+	return s.ChainEnd.Ticket
+}
+
+// checkWords checks the fields that have a fixed set of words.
+func checkWords(s *p.State) error {
+	return errors.Join(
+		oneOf("state.phase", s.Phase, p.Phases), oneOf("state.type", s.Type, p.Types), oneOf("state.priority", s.Priority, p.Priorities),
+		checkGateWords(s.Gate),
+		orEmpty("state.outcome", s.Outcome, p.Outcomes), orEmpty("state.chain_end.outcome", endOf(*s).Outcome, p.Outcomes), orEmpty("state.timed_out", s.TimedOut, p.Clocks),
+	)
+}
+
+// checkGateWords checks that a gate waits only for known kinds, in their order.
+func checkGateWords(gate *p.Gate) error {
+	if gate == nil {
+		return nil
+	}
+	for i, kind := range gate.Waits {
+		if err := oneOf("state.gate.waits", kind, p.GateKinds[min(i, len(p.GateKinds)):]); err != nil {
+			return err
+		}
+	}
+	if gate.Level < 0 || gate.Level > countMax || gate.TimeoutMS < 0 || gate.TimeoutMS > spanMaxMS {
+		return fmt.Errorf("state.gate: level %d, timeout_ms %d", gate.Level, gate.TimeoutMS)
+	}
+	return orEmpty("state.gate.on_timeout", gate.OnTimeout, []p.ApprovalTimeout{p.ApprovalEscalate, p.ApprovalClose})
+}
+
+func orEmpty[W ~string](field string, word W, words []W) error {
+	if word == "" {
+		return nil
+	}
+	return oneOf(field, word, words)
+}
+
+func oneOf[W ~string](field string, word W, words []W) error {
+	if slices.Contains(words, word) {
+		return nil
+	}
+	return fmt.Errorf("%s: %.64q is not one of %v", field, string(word), words)
+}
+
+// checkCounts checks the numbers and instants that the core computes with.
+func checkCounts(s *p.State) error {
+	for _, n := range [...]struct {
+		field string
+		value int
+	}{
+		{"n", s.N}, {"attempt", s.Attempt}, {"attempts_total", s.AttemptsTotal}, {"leases_lost", s.LeasesLost}, {"reroutes", s.Reroutes}, {"escalation_level", s.EscalationLevel},
+		{"condition_rounds", s.ConditionRounds}, {"questions", s.Questions}, {"escalation_question", s.EscalationQuestion}, {"supplements", s.Supplements}, {"escalations", s.Escalations}, {"return_timeouts", s.ReturnTimeouts}, {"retries", s.Retries},
+	} {
+		if n.value < 0 || n.value > countMax {
+			return fmt.Errorf("state.%s: %d is not from 0 to %d", n.field, n.value, countMax)
+		}
+	}
+	for _, ms := range [...]struct {
+		field string
+		value int64
+	}{{"lease_ms", s.LeaseMS}, {"ack_within_ms", s.AckWithinMS}, {"retry_after_ms", s.RetryAfterMS}, {"return_ms", s.ReturnMS}, {"estimated_completion_ms", s.EstimatedCompletionMS}} {
+		if ms.value < -spanMaxMS || ms.value > spanMaxMS {
+			return fmt.Errorf("state.%s: %d is over %d", ms.field, ms.value, spanMaxMS)
+		}
+	}
+	switch {
+	case s.Held() && s.LeaseMS <= 0:
+		return fmt.Errorf("state.lease_ms: %d, although there is a holder", s.LeaseMS)
+	case s.Held() && s.Offer == 0:
+		return errors.New("state.offer: missing, although there is a holder")
+	case s.Offer != 0 && s.OfferedAt.IsZero():
+		return errors.New("state.offered_at: missing, although there is an offer")
+	case s.Fence != 0 && s.AcceptedAt.IsZero():
+		return errors.New("state.accepted_at: missing, although there is a holder")
+	case s.PackageSeq == 0:
+		return errors.New("state.package_seq: is missing")
+	case s.SubmittedAt.IsZero(), s.UpdatedAt.IsZero():
+		return errors.New("state.submitted_at, state.updated_at: are missing")
+	}
+	return nil
+}
+
+// checkGroup checks that children and group are within their limits, and consistent.
+func checkGroup(s *p.State) error {
+	if c := s.Children; c != nil {
+		if c.Count < 0 || c.Count > p.ChildrenMax {
+			return fmt.Errorf("state.children.count: %d is not from 0 to %d", c.Count, p.ChildrenMax)
+		}
+		if c.Next < 0 || c.Next > c.Count {
+			return fmt.Errorf("state.children.next: %d is not from 0 to %d", c.Next, c.Count)
+		}
+		if len(c.Keys)%len(p.ChildKey{}.Cell(0)) != 0 || len(c.Keys)/len(p.ChildKey{}.Cell(0)) > c.Count {
+			return fmt.Errorf("state.children.keys: has %d characters for %d children", len(c.Keys), c.Count)
+		}
+		for _, set := range [...]p.Bits{c.Made, c.Closed, c.Succeeded, c.Cancelled, c.Awaited, c.Returning, c.Received, c.Dropped, c.Asked, c.After, c.Undelivered} {
+			if !set.Below(c.Count) {
+				return fmt.Errorf("state.children: names ordinals that are not below %d", c.Count)
+			}
+		}
+	}
+	a := s.Aggregate
+	switch {
+	case a == nil:
+		return nil
+	case s.Children == nil:
+		return errors.New("state.children: a group has none")
+	case a.Size < 1 || a.Size > p.ChildrenMax || !a.Counted.Below(a.Size):
+		return fmt.Errorf("state.aggregate: a group of %d, at most %d are allowed", a.Size, p.ChildrenMax)
+	}
+	return oneOf("state.aggregate.mode", a.Mode, p.Aggregations)
 }

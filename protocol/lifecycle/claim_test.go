@@ -93,7 +93,7 @@ func TestClaim(t *testing.T) {
 			if c.change != nil {
 				c.change(&me)
 			}
-			verdict, step := Claim(c.state, me, c.d, t0.Add(c.now))
+			verdict, step := mustClaim(c.state, me, c.d, t0.Add(c.now))
 			if verdict != c.want || brief(step.Events) != c.events {
 				t.Fatalf("verdict %d with %s, want %d with %s", verdict, brief(step.Events), c.want, c.events)
 			}
@@ -121,7 +121,7 @@ func TestTakeoverCountsAttempts(t *testing.T) {
 	l := submit(t, d, nil).accept("w1", sec)
 	offer := l.state.Offer
 	for attempt := 2; attempt <= 3; attempt++ {
-		verdict, lost := Claim(l.state, l.claimant("next"+string(rune('0'+attempt))), d, t0.Add(time.Minute))
+		verdict, lost := mustClaim(l.state, l.claimant("next"+string(rune('0'+attempt))), d, t0.Add(time.Minute))
 		if verdict != Take {
 			t.Fatalf("attempt %d: verdict %d", attempt, verdict)
 		}
@@ -138,7 +138,7 @@ func TestTakeoverCountsAttempts(t *testing.T) {
 			t.Errorf("attempt %d, offer %d, fence %d", l.state.Attempt, l.state.Offer, l.state.Fence)
 		}
 	}
-	verdict, step := Claim(l.state, l.claimant("last"), d, t0.Add(time.Minute))
+	verdict, step := mustClaim(l.state, l.claimant("last"), d, t0.Add(time.Minute))
 	if verdict != Drop || brief(step.Events) != "lease_lost next3; escalated 1 a>human; offered human (escalation)" {
 		t.Errorf("verdict %d, %s", verdict, brief(step.Events))
 	}
@@ -203,7 +203,7 @@ func TestAcknowledge(t *testing.T) {
 func TestRelease(t *testing.T) {
 	for _, column := range []string{"claimed", "accepted", "working"} {
 		s := stateIn(t, column)
-		step, err := Release(s, fleet(), "w1", "drain", nil, t0.Add(time.Minute))
+		step, err := Release(s, fleet().At(t0.Add(time.Minute)), "w1", "drain", nil)
 		if err != nil || types(step.Events) != "released offered" {
 			t.Fatalf("%s: %s, %v", column, types(step.Events), err)
 		}
@@ -211,7 +211,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 	}
-	if _, err := Release(stateIn(t, "pending"), fleet(), "w1", "drain", nil, t0); err == nil {
+	if _, err := Release(stateIn(t, "pending"), fleet().At(t0), "w1", "drain", nil); err == nil {
 		t.Error("released what nobody has")
 	}
 }
@@ -223,7 +223,7 @@ func TestCancel(t *testing.T) {
 		"retrying": atOnce, "timeout": atOnce, "rejected": atOnce, "failed": atOnce,
 		"claimed": "cancel_requested", "accepted": "cancel_requested", "working": "cancel_requested"} {
 		s := stateIn(t, column)
-		step, err := Cancel(s, d, "src", "enough", false, t0.Add(time.Minute))
+		step, err := Cancel(s, d.At(t0.Add(time.Minute)), "src", "enough", false)
 		if err != nil || brief(step.Events) != want {
 			t.Errorf("%s: %s, %v; want %s", column, brief(step.Events), err, want)
 		}
@@ -232,13 +232,13 @@ func TestCancel(t *testing.T) {
 			t.Errorf("%s: %s", column, asJSON(t, next))
 		}
 		if next.Closed {
-			_, err = Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute))
+			_, err = Cancel(next, d.At(t0.Add(2*time.Minute)), "src", "enough", false)
 			wantError(t, err, p.CodeClosed)
-		} else if again, err := Cancel(next, d, "src", "enough", false, t0.Add(2*time.Minute)); err != nil || len(again.Events) > 0 {
+		} else if again, err := Cancel(next, d.At(t0.Add(2*time.Minute)), "src", "enough", false); err != nil || len(again.Events) > 0 {
 			t.Errorf("%s again: %s, %v", column, brief(again.Events), err)
 		}
 	}
-	if step, err := Cancel(p.State{}, d, "src", "enough", false, t0); err == nil {
+	if step, err := Cancel(p.State{}, d.At(t0), "src", "enough", false); err == nil {
 		t.Errorf("cancelled what was never submitted: %s", brief(step.Events))
 	}
 }
@@ -246,12 +246,12 @@ func TestCancel(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	d := fleet(agent("a"))
 	for _, column := range []string{"pending", "claimed", "accepted", "working", "retrying", "deferred", "timeout", "rejected", "failed"} {
-		step, err := Answer(stateIn(t, column), d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
+		step, err := Answer(stateIn(t, column), d.At(t0), p.Answer{By: "src", Question: 1, Text: "so"})
 		if wantError(t, err, p.CodeIllegal); step.Events != nil {
 			t.Errorf("%s: events beside the error", column)
 		}
 	}
-	_, err := Answer(closedIn(t, "complete"), d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
+	_, err := Answer(closedIn(t, "complete"), d.At(t0), p.Answer{By: "src", Question: 1, Text: "so"})
 	wantError(t, err, p.CodeClosed)
 
 	asking := stateIn(t, "pending")
@@ -259,7 +259,7 @@ func TestAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Answer(asking, d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
+	_, err = Answer(asking, d.At(t0), p.Answer{By: "src", Question: 1, Text: "so"})
 	wantError(t, err, p.CodeMissing)
 	for answer, want := range map[*p.Answer]string{
 		{By: "src", Question: 1, Text: "so", Permit: true}:    "answered; offered a (answer)",
@@ -267,19 +267,19 @@ func TestAnswer(t *testing.T) {
 		{By: "src", Question: 1, Deny: true, Permit: true}:    "answered; closed rejected (permission_denied)",
 		{By: "src", Question: 1, Deny: true, LetOthers: true}: "answered; escalated 1 a>human; offered human (escalation)",
 	} {
-		step, err := Answer(asking, d, *answer, t0.Add(time.Minute))
+		step, err := Answer(asking, d.At(t0.Add(time.Minute)), *answer)
 		if err != nil || brief(step.Events) != want {
 			t.Errorf("%+v: %s, %v; want %s", answer, brief(step.Events), err, want)
 		}
 	}
 	often := stateIn(t, "asking")
 	often.ConditionRounds = often.Policy.MaxConditions + 1
-	_, err = Answer(often, d, p.Answer{By: "src", Question: 1, Text: "so"}, t0)
+	_, err = Answer(often, d.At(t0), p.Answer{By: "src", Question: 1, Text: "so"})
 	wantError(t, err, p.CodeIllegal)
 	// An answer whose append held no offer is followed up by the next reconcile.
 	l := &line{t: t, state: stateIn(t, "asking"), seq: 5}
 	l.add(&p.Answered{Meta: at(time.Minute), Answer: p.Answer{By: "src", Question: 1, Text: "so"}})
-	if got := brief(l.decide(d, t0.Add(time.Minute))); got != "offered a (answer)" {
+	if got := brief(l.decide(d.At(t0.Add(time.Minute)))); got != "offered a (answer)" {
 		t.Errorf("decided %s", got)
 	}
 }
@@ -290,7 +290,7 @@ func TestClaimWithoutAttemptsLeft(t *testing.T) {
 	s := stateIn(t, "claimed")
 	s.Attempt, s.AttemptsTotal, s.Policy.MaxAttempts = 1, 1, 1
 	s.Policy.QueueTimeoutMS = 60_000
-	step := Decide(s, fleet(agent("a")).live("a", "w1", 1), t0.Add(time.Hour))
+	step := mustDecide(s, fleet(agent("a")).live("a", "w1", 1), t0.Add(time.Hour))
 	if got := brief(step.Events); got != "timed_out queue; escalated 1 a>human; offered human (escalation)" {
 		t.Error(got)
 	}

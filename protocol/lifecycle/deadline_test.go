@@ -111,7 +111,7 @@ func TestTheDeadlineClosesEverything(t *testing.T) {
 				}
 				at, after := c.due, s
 				for rounds := 0; !after.Closed && rounds < 2; rounds++ { // the second time it has been overdue
-					after = Decide(after, d, at).State
+					after = mustDecide(after, d, at).State
 					after.Bind(uint64(100 + rounds))
 					if !after.Closed {
 						at = Deadline(after)

@@ -10,21 +10,22 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// A handoff in hand may wait for another one that it has handed off, and keep its slot meanwhile.
-// Where what it waits for is to have that very slot, or one whose holder waits likewise, none of
-// them ever moves. A supervisor looks for that where an offer has stood for long before an agent, and
-// takes the youngest one that waits for a slot elsewhere.
+// A held handoff may wait for another one that it handed off, and keep its slot meanwhile. If the
+// other one needs that very slot, or a slot whose holder waits likewise, neither ever continues. A
+// supervisor searches for such a circle when an offer has waited long for an agent, and moves the
+// youngest handoff in it to another agent.
 
-// WaitsFor is what a handoff waits for before it goes on. One that waits for nothing here goes on by
-// itself: it is worked on, or a clock or a person brings it on.
+// WaitsFor is the set of handoffs that a handoff waits for. A handoff without one continues by
+// itself: by work, by a clock or by a person.
 type WaitsFor struct {
 	Ticket string
-	All    []string // all of these have to end
-	Any    []string // one of these has to end; empty is none
+	All    []string // all of these must end
+	Any    []string // one of these must end; empty is none
 }
 
-// Deadlocks returns the circles in which handoffs wait for one another: each set of tickets, sorted,
-// of which none can go on before another one does. A ticket that is not in waits goes on.
+// Deadlocks returns the circles in which handoffs wait for one another: sorted sets of tickets,
+// none of which can continue before another one of its set. A ticket without an entry in waits
+// continues.
 func Deadlocks(waits []WaitsFor) [][]string {
 	stuck := make(map[string]WaitsFor, len(waits))
 	for _, w := range waits {
@@ -47,7 +48,7 @@ func Deadlocks(waits []WaitsFor) [][]string {
 	}
 	var circles [][]string
 	for _, ticket := range slices.Sorted(maps.Keys(stuck)) {
-		if !reach[ticket][ticket] { // it waits for a circle, and is not in it
+		if !reach[ticket][ticket] { // it waits for a circle, but is not part of it
 			continue
 		}
 		var circle []string
@@ -63,7 +64,7 @@ func Deadlocks(waits []WaitsFor) [][]string {
 	return circles
 }
 
-// reachable are the handoffs that one waits for, directly or by way of others.
+// reachable returns the handoffs that one waits for, directly or indirectly.
 func reachable(stuck map[string]WaitsFor, from string) map[string]bool {
 	seen := map[string]bool{}
 	next := []string{from}
@@ -80,32 +81,32 @@ func reachable(stuck map[string]WaitsFor, from string) map[string]bool {
 	return seen
 }
 
-// WaitGraph collects what handoffs wait for. The zero value is empty. Of a handoff that waits for no
-// other, and is in no hands, it keeps nothing.
+// WaitGraph collects the waits between handoffs. The zero value is empty. It keeps nothing of a
+// handoff that has no holder and waits for no other.
 type WaitGraph struct {
-	// Early counts what has stood before its agent for less than its acknowledge timeout, too: it may be
-	// taken in a moment, and is no deadlock then.
+	// Early also counts offers that have waited less than their acknowledge timeout. Such an offer may
+	// be taken in a moment, and is then no deadlock.
 	Early bool
 
-	hands   map[string][]string // by holder: what it has in hand
-	holds   map[string]bool     // tickets in hand
+	hands   map[string][]string // by holder: the handoffs that it holds
+	holds   map[string]bool     // held tickets
 	awaited map[string][]string // by suspended ticket: the children that it waits for
-	blocks  map[string][]string // by parent: open children that it waits for in hand
+	blocks  map[string][]string // by parent: open children for which it keeps its slot
 	members map[string][]string // by group: its open members
-	links   map[string][]string // by the first of a chain: the open ones that it goes on with
-	groups  map[string]bool     // open groups of which all members have to end
+	links   map[string][]string // by the first of a chain: the open handoffs that continue it
+	groups  map[string]bool     // open groups of which all members must end
 	pending map[string]*p.State // handoffs that others wait for, and that wait for a slot
-	agents  map[string]string   // of tickets in hand
+	agents  map[string]string   // of held tickets
 }
 
 // Deadlock is a circle in which handoffs wait for one another.
 type Deadlock struct {
 	Cycle    []string // tickets
-	Agents   []string // that have them, or are to have them
+	Agents   []string // that have them, or should get them
 	Youngest p.State  // of those that wait for a slot
 }
 
-// Add adds a handoff. now is when the graph is judged.
+// Add adds a handoff. now is the instant for which the graph is evaluated.
 func (g *WaitGraph) Add(s *p.State, now time.Time) {
 	if g.hands == nil {
 		*g = WaitGraph{g.Early, map[string][]string{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
@@ -142,13 +143,13 @@ func (g *WaitGraph) Add(s *p.State, now time.Time) {
 	}
 }
 
-// keepsSlot reports whether the parent of a child waits for it in its slot.
+// keepsSlot reports whether the parent of a child keeps its slot while it waits for the child.
 func keepsSlot(s *p.State) bool {
 	return s.N > 0 && s.Group == "" && (s.Wait == p.WaitBlock || s.Wait == p.WaitSlot)
 }
 
-// DeadlockDue is when a handoff that waits for a slot may be part of a deadlock. Zero is never: no other
-// waits for it, or its agent has a free slot.
+// DeadlockDue returns when a handoff that waits for a slot may be part of a deadlock. Zero is
+// never: no other handoff waits for it, or its agent has a free slot.
 func DeadlockDue(s p.State, d *Directory) time.Time {
 	if _, waited := WaitedBy(s); !waited || !waitsForSlot(&s) || d == nil {
 		return time.Time{}
@@ -174,17 +175,17 @@ func WaitedBy(s p.State) (ticket string, waited bool) {
 	return "", false
 }
 
-// KeepsSlotFor reports whether a handoff is in hand, and waits in its slot for the end of a child.
+// KeepsSlotFor reports whether an agent holds a handoff, and keeps its slot until a child ends.
 func KeepsSlotFor(parent, child p.State) bool {
 	return parent.Held() && parent.Ticket == child.Parent && keepsSlot(&child)
 }
 
-// waitsForSlot tells whether an offer stands that no holder has taken.
+// waitsForSlot reports whether the handoff has an offer that no holder has taken.
 func waitsForSlot(s *p.State) bool {
 	return s.Phase == p.Pending && s.Offer != 0 && !s.Held() && s.Agent != p.Human && !s.CancelRequested
 }
 
-// Deadlocks returns the circles among the handoffs that were added, as d has their agents.
+// Deadlocks returns the circles among the added handoffs, with the agents of d.
 func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
 	if len(g.pending) == 0 || d == nil {
 		return nil
@@ -212,7 +213,7 @@ func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
 	return all
 }
 
-// waits are the edges of the graph.
+// waits returns the edges of the graph.
 func (g *WaitGraph) waits(d *Directory) []WaitsFor {
 	var all []WaitsFor
 	add := func(ticket string, everyOne, anyOne []string) {
@@ -244,7 +245,7 @@ func (g *WaitGraph) waits(d *Directory) []WaitsFor {
 	return all
 }
 
-// slotsOf is what has the slots of an agent, if all are taken; nil is that one may be free.
+// slotsOf returns the handoffs in the slots of an agent if all are taken; nil if one may be free.
 func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
 	live, slots, _ := d.Load(agent)
 	limit := d.Agents[agent].MaxConcurrency
@@ -273,9 +274,9 @@ func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
 	return nil
 }
 
-// BreakDeadlock takes a handoff out of a circle: to a fit agent outside of it, else up to an
-// authority. The step is empty where the handoff no longer waits for a slot.
-func BreakDeadlock(s p.State, d *Directory, found Deadlock, now time.Time) (Step, error) {
+// BreakDeadlock moves a handoff out of a circle: to a fit agent outside of it, else to an
+// authority. The step is empty if the handoff no longer waits for a slot.
+func BreakDeadlock(s p.State, q Query, found Deadlock) (Step, error) {
 	if s.Closed || !waitsForSlot(&s) || s.Offer != found.Youngest.Offer {
 		return Step{}, nil
 	}
@@ -283,20 +284,21 @@ func BreakDeadlock(s p.State, d *Directory, found Deadlock, now time.Time) (Step
 	if len(cycle) > p.DeadlockMax {
 		cycle = cycle[:p.DeadlockMax]
 	}
-	return decideAfter(s, d.reserving(found.Agents), &p.Deadlocked{Meta: p.Meta{At: now, By: By}, Agent: s.Agent, Cycle: cycle})
+	q.Reserved = q.Reserved.and(found.Agents)
+	return decideAfter(s, q, &p.Deadlocked{Meta: p.Meta{At: q.Now, By: By}, Agent: s.Agent, Cycle: cycle})
 }
 
-// stepDeadlock moves a handoff that was taken out of a circle. It never goes back into the queue,
-// where it would wait on.
-func stepDeadlock(s p.State, d *Directory, meta p.Meta) []p.Event {
+// stepDeadlock moves a handoff that was taken out of a circle. It never returns to the queue, where
+// it would continue to wait.
+func stepDeadlock(s p.State, q Query, meta p.Meta) []p.Event {
 	why := because(ReasonDeadlock, s)
-	if !escalatesAtOnce(s, d) && s.Denied == "" {
-		if events := reroute(s, d, meta, why); events != nil {
+	if !escalatesAtOnce(s, q) && s.Denied == "" {
+		if events := reroute(s, q, meta, why); events != nil {
 			return events
 		}
 		why = notRerouted(s, why)
 	}
-	return escalate(s, d, meta, why)
+	return escalate(s, q, meta, why)
 }
 
 func staleDeadlocked(s *p.State, e *p.Deadlocked) string {

@@ -8,87 +8,89 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// By is what events of the core say caused them.
+// By is the author of the core's events.
 const By = "supervisor"
 
-// stepsMax bounds one Decide: no chain of consequences is longer
-// (lease lost, timed out, escalated, offered).
+// stepsMax bounds one Decide: no sequence of consequences is longer (lease lost, timed out,
+// escalated, offered).
 const stepsMax = 8
 
-// Decide returns what happens next to a handoff as d and now have it, or nothing. now
-// must not be earlier than the last event.
-func Decide(s p.State, d *Directory, now time.Time) Step {
+// Decide returns the next step of a handoff by d and now; it may be empty. now must not be earlier
+// than the last event.
+func Decide(s p.State, q Query) (Step, error) {
 	t := Step{State: s}
-	t.decide(d.At(now), now)
-	return t
+	if err := t.decide(q.withBreakers()); err != nil {
+		return Step{}, err
+	}
+	return t, nil
 }
 
 // step decides one consequence.
-func step(s p.State, d *Directory, now time.Time) []p.Event {
+func step(s p.State, q Query) []p.Event {
 	if s.Phase == fresh {
 		return nil
 	}
-	meta := p.Meta{At: now, By: By}
+	meta := p.Meta{At: q.Now, By: By}
 	if s.Closed {
-		return stepClosed(s, d, meta)
+		return stepClosed(s, q.Directory, meta)
 	}
 	if s.CancelRequested {
-		return stepCancel(s, d, now)
+		return stepCancel(s, q.Directory, q.Now)
 	}
 	if s.Aggregate != nil {
-		if events := stepGroup(s, meta); events != nil { // what is certain no clock undoes
+		if events := stepGroup(s, meta); events != nil { // a clock does not change a certain outcome
 			return events
 		}
 	}
 	if s.Phase == p.AwaitingApproval {
-		return stepGate(s, d, meta)
+		return stepGate(s, q, meta)
 	}
 	if s.Phase == p.PhaseTimeout && s.TimedOut == p.ClockDeadline {
-		return stepDeadline(s, d, meta)
+		return stepDeadline(s, q, meta)
 	}
-	if s.Phase == p.PhaseRejected && s.Denied != "" && deniedEnds(s, d, now) { // no clock makes another end of it
+	if s.Phase == p.PhaseRejected && s.Denied != "" && deniedEnds(s, q) { // no clock changes this end
 		return []p.Event{closeDenied(s, meta)}
 	}
-	if hasPassed(now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be at work
+	if hasPassed(q.Now, Deadline(s)) && s.Phase == p.AwaitingSource { // no authority begins it while its source may be working
 		return []p.Event{closed(meta, p.OutcomeTimeout, because(ReasonDeadline, s), p.Human)}
 	}
-	if hasPassed(now, Deadline(s)) {
+	if hasPassed(q.Now, Deadline(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if returnClock(s) && hasPassed(now, returnDue(s)) {
+	if returnClock(s) && hasPassed(q.Now, returnDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
 		if s.EscalationLevel > 0 {
-			return []p.Event{offer(s, d, meta, s.Agent, OfferMoved, nil)}
+			return []p.Event{offer(s, q, meta, s.Agent, OfferMoved, nil)}
 		}
-		return offerOrGate(&s, d, meta, offerTo{agent: s.Agent, reason: OfferMoved})
+		return offerOrGate(&s, q, meta, offerTo{agent: s.Agent, reason: OfferMoved})
 	}
 	switch s.Phase {
 	case p.Pending:
-		return stepPending(s, d, now)
+		return stepPending(s, q)
 	case p.PhaseAccepted, p.Working:
-		return stepHeld(s, d, now)
+		return stepHeld(s, q)
 	case p.Conditional:
-		return stepConditional(s, d, now)
+		return stepConditional(s, q)
 	case p.Retrying:
-		if hasPassed(now, s.RetryAt) {
-			if _, _, ok := d.lets(s.Agent, s.Ticket); ok {
-				return []p.Event{again(s, d, meta, OfferRetry)}
+		if hasPassed(q.Now, s.RetryAt) {
+			if _, _, ok := q.lets(s.Agent, s.Ticket); ok {
+				return []p.Event{again(s, q, meta, OfferRetry)}
 			}
 		}
 	case p.PhaseFailed:
-		return stepFailed(s, d, meta)
+		return stepFailed(s, q, meta)
 	case p.PhaseRejected:
-		return stepRejected(s, d, meta)
+		return stepRejected(s, q, meta)
 	case p.PhaseTimeout:
-		return stepTimeout(s, d, meta)
+		return stepTimeout(s, q, meta)
 	}
 	return nil
 }
 
-// stepCancel ends a handoff without a holder at once, and a held one when
-// its holder is gone or the grace is over.
+// stepCancel ends a handoff without a holder at once, and a held one when its holder is lost or the
+// grace period is over.
 func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	grace := s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS))
 	cause := ""
@@ -104,8 +106,8 @@ func stepCancel(s p.State, d *Directory, now time.Time) []p.Event {
 	return []p.Event{endEvent(s, d, p.Meta{At: now, By: By}, cause)}
 }
 
-// endEvent is the end of a handoff of which it was requested: cancelled, or back
-// to its source. cause is what ended the wait for its worker.
+// endEvent returns the requested end of a handoff: cancelled, or returned to its source. cause is
+// the event that ended the wait for its worker.
 func endEvent(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
 	why := reason{code: ReasonCancelled}
 	if cause != "" {
@@ -113,54 +115,58 @@ func endEvent(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
 	}
 	if s.CancelReturn {
 		why.code = ReasonReturned
+		if budget := exhaustedBudget(&s); budget != "" && stoppedAtBudget(&s) {
+			causes := why.facts.Causes
+			why = exhaustion(&s, budget)
+			why.facts.Causes = causes
+		}
 		return closed(meta, p.OutcomeRolledBack, why, sourceInbox(s, d))
 	}
 	return closed(meta, p.OutcomeCancelled, why, "")
 }
 
-func stepPending(s p.State, d *Directory, now time.Time) []p.Event {
-	meta := p.Meta{At: now, By: By}
-	if s.Aggregate != nil { // its members bring it on
+func stepPending(s p.State, q Query) []p.Event {
+	meta := p.Meta{At: q.Now, By: By}
+	if s.Aggregate != nil { // its members advance it
 		return nil
 	}
-	late := hasPassed(now, queueDue(s)) && !keepsOffer(s, d) // it runs to the acknowledgement, claimed or not
+	late := hasPassed(q.Now, queueDue(s)) && !keepsOffer(s, q) // runs until the acknowledgement, claimed or not
 	if s.Held() && !late {
-		return stepClaimed(s, d, now)
+		return stepClaimed(s, q)
 	}
-	if events := goBack(s, d, meta); events != nil {
+	if events := goBack(s, q, meta); events != nil {
 		return events
 	}
-	if s.Attempt >= s.Policy.MaxAttempts && !s.Held() { // a claim is taken from its holder first
-		return exhausted(s, d, meta)
+	if s.Attempt >= s.Policy.MaxAttempts && !s.Held() { // a claim is first taken from its holder
+		return exhausted(s, q, meta)
 	}
 	if s.Offer == 0 {
-		return firstOffer(s, d, meta)
+		return firstOffer(s, q, meta)
 	}
 	if late {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockQueue, Agent: s.Agent}}
 	}
-	if absent(s, d, now) && !keepsOffer(s, d) {
+	if absent(s, q.Directory, q.Now) && !keepsOffer(s, q) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
 	return nil
 }
 
-// stepClaimed offers again what a holder claimed and has not acknowledged, when the
-// holder is gone or the time to acknowledge is over. No attempt is charged; after as many claims
-// as LapsedClaimsMax the agent counts as absent.
-func stepClaimed(s p.State, d *Directory, now time.Time) []p.Event {
-	if !holderLost(s, d, now) && !hasPassed(now, ClaimDue(s)) {
+// stepClaimed offers a claimed handoff again if it is not acknowledged in time, or its holder is
+// lost. No attempt is charged. After LapsedClaimsMax claims the agent counts as absent.
+func stepClaimed(s p.State, q Query) []p.Event {
+	if !holderLost(s, q.Directory, q.Now) && !hasPassed(q.Now, ClaimDue(s)) {
 		return nil
 	}
-	meta := p.Meta{At: now, By: By}
-	lost := claimLost(s, d, meta)
-	if lapsesOut(s) && !keepsOffer(s, d) {
+	meta := p.Meta{At: q.Now, By: By}
+	lost := claimLost(s, q.Directory, meta)
+	if lapsesOut(s) && !keepsOffer(s, q) {
 		return []p.Event{lost, &p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
-	return []p.Event{lost, again(s, d, meta, cmp.Or(lost.Reason, OfferLeaseLost))}
+	return []p.Event{lost, again(s, q, meta, cmp.Or(lost.Reason, OfferLeaseLost))}
 }
 
-// claimLost takes a handoff from its holder, and says whether that holder is there.
+// claimLost takes a handoff from its holder, and records whether the holder is still present.
 func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 	lost := leaseLost(s, meta)
 	if isClaimed(s) && !holderLost(s, d, meta.At) {
@@ -169,80 +175,80 @@ func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 	return lost
 }
 
-// firstOffer makes up for a submission whose append held no offer.
-func firstOffer(s p.State, d *Directory, meta p.Meta) []p.Event {
-	routing, err := firstTarget(s, d)
+// firstOffer makes the offer that is missing in the append of a submission.
+func firstOffer(s p.State, q Query, meta p.Meta) []p.Event {
+	routing, err := firstTarget(s, q)
 	if err == nil {
-		return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
+		return offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
 	}
 	if errors.Is(err, errBreakerOpen) || awaitsAgent(&s.Summary, err) { // it waits, for as long as it may be open
 		return nil
 	}
-	if hasPassed(meta.At, routableSince(s).Add(millis(s.Policy.AckTimeoutMS))) && !keepsOffer(s, d) {
+	if hasPassed(meta.At, routableSince(s).Add(millis(s.Policy.AckTimeoutMS))) && !keepsOffer(s, q) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockAcknowledge, Agent: s.Agent}}
 	}
-	return nil // the directory may only just be filling
+	return nil // the directory may still be loading
 }
 
-// firstTarget is the agent that gets the first offer.
-func firstTarget(s p.State, d *Directory) (p.Routing, error) {
-	if routing, ok, settled := byBids(s, d, nil); ok {
+// firstTarget returns the agent that gets the first offer.
+func firstTarget(s p.State, q Query) (p.Routing, error) {
+	if routing, ok, settled := byBids(s, q, nil); ok {
 		return routing, nil
 	} else if settled {
 		return p.Routing{}, p.Errorf(p.CodeNoAgent, "bids", "no agent that made a bid may have it now")
 	}
-	return routeTarget(s.Summary, d)
+	return routeTarget(s.Summary, q)
 }
 
-// keepsOffer tells whether the offer waits where it stands though its agent is
-// absent or slow: the policy says so, and no other agent can take it.
-func keepsOffer(s p.State, d *Directory) bool {
-	return s.Policy.OnNoTaker == p.NoTakerQueue && !escalatesAtOnce(s, d) && reroute(s, d, p.Meta{}, reason{}) == nil
+// keepsOffer reports whether the offer stays in its queue although its agent is absent or slow: the
+// policy requires it, and no other agent can take it.
+func keepsOffer(s p.State, q Query) bool {
+	return s.Policy.OnNoTaker == p.NoTakerQueue && !escalatesAtOnce(s, q) && reroute(s, q, p.Meta{}, reason{}) == nil
 }
 
-// escalatesAtOnce tells whether a handoff without a taker is escalated at once, whatever else
-// the policy says: a critical one is, while there is an authority above.
-func escalatesAtOnce(s p.State, d *Directory) bool {
-	_, _, ok := nextAuthority(s, d)
+// escalatesAtOnce reports whether a handoff without a taker is escalated at once, regardless of the
+// policy: a critical one is, while there is an authority above.
+func escalatesAtOnce(s p.State, q Query) bool {
+	_, _, ok := nextAuthority(s, q)
 	return ok && s.Priority == p.Critical
 }
 
-func stepHeld(s p.State, d *Directory, now time.Time) []p.Event {
-	meta := p.Meta{At: now, By: By}
-	if holderLost(s, d, now) {
-		return reofferAfterLoss(s, d, meta)
+func stepHeld(s p.State, q Query) []p.Event {
+	meta := p.Meta{At: q.Now, By: By}
+	if holderLost(s, q.Directory, q.Now) {
+		return reofferAfterLoss(s, q, meta)
 	}
-	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && hasPassed(now, progressSince(s).Add(millis(ms))) {
+	if ms := s.Policy.ProgressTimeoutMS; ms > 0 && hasPassed(q.Now, progressSince(s).Add(millis(ms))) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockProgress, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if hasPassed(now, workDue(s)) {
+	if hasPassed(q.Now, workDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockWork, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if hasPassed(now, ReminderAt(s)) {
+	if hasPassed(q.Now, ReminderAt(s)) {
 		return []p.Event{&p.Reminded{Meta: meta, Fence: s.Fence}}
 	}
 	return nil
 }
 
-func stepConditional(s p.State, d *Directory, now time.Time) []p.Event {
-	meta := p.Meta{At: now, By: By}
+func stepConditional(s p.State, q Query) []p.Event {
+	meta := p.Meta{At: q.Now, By: By}
 	switch {
 	case isSuspended(s):
 		if s.Children.Awaited.Without(s.Children.Closed) == "" {
-			return []p.Event{again(s, d, meta, OfferReturn)}
+			return []p.Event{again(s, q, meta, OfferReturn)}
 		}
 		return nil
 	case s.ConditionRounds > s.Policy.MaxConditions:
-		return escalate(s, d, meta, because(ReasonConditionsExhausted, s).withCount(s.ConditionRounds, s.Policy.MaxConditions))
-	case s.Conditions == nil && hasPassed(now, s.RetryAt): // deferred, or answered
-		return []p.Event{again(s, d, meta, reofferReason(s))}
-	case s.Conditions != nil && hasPassed(now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
+		return escalate(s, q, meta, because(ReasonConditionsExhausted, s).withCount(s.ConditionRounds, s.Policy.MaxConditions))
+	case s.Conditions == nil && hasPassed(q.Now, s.RetryAt): // deferred, or answered
+		return []p.Event{again(s, q, meta, reofferReason(s))}
+	case s.Conditions != nil && hasPassed(q.Now, s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS))):
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockCondition, Agent: s.Agent}}
 	}
 	return nil
 }
 
-// reofferReason is why a handoff is offered again that waited for nothing but time.
+// reofferReason returns why a handoff is offered again that waited only for time.
 func reofferReason(s p.State) string {
 	if s.Reason == OfferAnswer {
 		return OfferAnswer
@@ -250,17 +256,17 @@ func reofferReason(s p.State) string {
 	return OfferDeferred
 }
 
-// stepTimeout follows the clock that ran out.
-func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
+// stepTimeout decides the next step after a clock has run out.
+func stepTimeout(s p.State, q Query, meta p.Meta) []p.Event {
 	switch s.TimedOut {
 	case p.ClockWork:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonWorkTimeout, s).withLimit(millis(s.Policy.WorkTimeoutMS)))
+		return stepOverdue(s, q, meta, s.Policy.OnTimeout, because(ReasonWorkTimeout, s).withLimit(millis(s.Policy.WorkTimeoutMS)))
 	case p.ClockProgress:
-		return stepOverdue(s, d, meta, s.Policy.OnTimeout, because(ReasonProgressTimeout, s).withLimit(millis(s.Policy.ProgressTimeoutMS)))
+		return stepOverdue(s, q, meta, s.Policy.OnTimeout, because(ReasonProgressTimeout, s).withLimit(millis(s.Policy.ProgressTimeoutMS)))
 	case p.ClockReturn:
-		return stepNoReturn(s, d, meta)
+		return stepNoReturn(s, q, meta)
 	case p.ClockCondition:
-		return escalate(s, d, meta, because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS)))
+		return escalate(s, q, meta, because(ReasonConditionTimeout, s).withLimit(millis(s.Policy.ConditionTimeoutMS)))
 	}
 	why := because(ReasonAcknowledgeTimeout, s).withLimit(AckTimeout(s))
 	if s.LapsedClaims >= LapsedClaimsMax {
@@ -270,39 +276,39 @@ func stepTimeout(s p.State, d *Directory, meta p.Meta) []p.Event {
 		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
 	if s.Reason == ReasonDeadlock {
-		return stepDeadlock(s, d, meta)
+		return stepDeadlock(s, q, meta)
 	}
-	if escalatesAtOnce(s, d) || s.Denied != "" {
-		return escalate(s, d, meta, why)
+	if escalatesAtOnce(s, q) || s.Denied != "" {
+		return escalate(s, q, meta, why)
 	}
-	if events := reroute(s, d, meta, why); events != nil {
+	if events := reroute(s, q, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeTimeout, notRerouted(s, why))
+	return noTaker(s, q, meta, p.OutcomeTimeout, notRerouted(s, why))
 }
 
-// stepNoReturn follows the return's clock, as the package says. A retry of what
-// no agent has begun is one of as many as there may be attempts.
-func stepNoReturn(s p.State, d *Directory, meta p.Meta) []p.Event {
+// stepNoReturn decides the next step after the return's clock, by the package's policy. A retry of
+// a handoff that no agent has begun counts as an attempt.
+func stepNoReturn(s p.State, q Query, meta p.Meta) []p.Event {
 	why := because(ReasonReturnTimeout, s).withLimit(millis(s.Policy.ReturnTimeoutMS))
 	if s.Aggregate != nil { // it has no work of its own
 		return []p.Event{closeUnfinished(s, meta, why)}
 	}
-	return stepOverdue(s, d, meta, s.Policy.OnReturnTimeout, why)
+	return stepOverdue(s, q, meta, s.Policy.OnReturnTimeout, why)
 }
 
-// canReoffer tells whether the handoff may be offered once more to the agent
-// that it is with: there is one, and it has neither refused nor asked too often.
+// canReoffer reports whether the handoff may be offered once more to its agent, which has neither
+// refused it nor asked too often.
 func canReoffer(s p.State) bool {
 	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
 }
 
-// escalated tells whether an authority has the handoff, in its queue or in its hands.
+// escalated reports whether an authority has the handoff, queued or held.
 func escalated(s p.State) bool {
 	return len(s.Chain) > 0 && (s.Phase == p.Pending || s.Fence != 0)
 }
 
-// lateResult is the end by a result that was parked, where the policy uses it; nil else.
+// lateResult returns the end with a parked result, if the policy uses it; otherwise nil.
 func lateResult(s p.State, meta p.Meta) p.Event {
 	if s.Policy.LateResult != p.LateUse || s.LateSeq == 0 {
 		return nil
@@ -310,26 +316,26 @@ func lateResult(s p.State, meta p.Meta) p.Event {
 	return &p.LateResultUsed{Meta: meta, Seq: s.LateSeq}
 }
 
-// stepRejected finds another taker.
-func stepRejected(s p.State, d *Directory, meta p.Meta) []p.Event {
+// stepRejected looks for another taker.
+func stepRejected(s p.State, q Query, meta p.Meta) []p.Event {
 	if s.Denied != "" {
-		return escalate(s, d, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
+		return escalate(s, q, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
 	}
 	if why, ok := tooFewBids(s); ok {
-		if events := reroute(s, d, meta, why); events != nil {
+		if events := reroute(s, q, meta, why); events != nil {
 			return events
 		}
-		return noTaker(s, d, meta, p.OutcomeRejected, why)
+		return noTaker(s, q, meta, p.OutcomeRejected, why)
 	}
 	why := because(ReasonRefused, s)
-	if events := reroute(s, d, meta, why); events != nil {
+	if events := reroute(s, q, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, d, meta, p.OutcomeRejected, notRerouted(s, why))
+	return noTaker(s, q, meta, p.OutcomeRejected, notRerouted(s, why))
 }
 
-// notRerouted is why a handoff that its agent does not take goes to no other one.
-// What was escalated is not rerouted, so there the cause alone is the reason.
+// notRerouted returns why a refused handoff goes to no other agent. An escalated handoff is never
+// rerouted: only the cause is the reason.
 func notRerouted(s p.State, cause reason) reason {
 	switch {
 	case s.EscalationLevel > 0:
@@ -341,83 +347,83 @@ func notRerouted(s p.State, cause reason) reason {
 }
 
 // noTaker applies the policy for a handoff that no agent takes.
-func noTaker(s p.State, d *Directory, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
+func noTaker(s p.State, q Query, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
 		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // no other agent will ever be fit for it
 			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
-			return []p.Event{again(s, d, meta, OfferNoTaker)}
+			return []p.Event{again(s, q, meta, OfferNoTaker)}
 		}
-		return nil // refused by all: stays so until a fit agent turns up, or the deadline passes
+		return nil // refused by all: waits for a fit agent or the deadline
 	case p.NoTakerReturn:
-		return []p.Event{closed(meta, p.OutcomeRolledBack, why.causing(ReasonNoTaker), sourceInbox(s, d))}
+		return []p.Event{closed(meta, p.OutcomeRolledBack, why.causing(ReasonNoTaker), sourceInbox(s, q.Directory))}
 	case p.NoTakerClose:
 		return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
 	}
-	if s.Group != "" && s.Overrides.OnNoTaker == nil { // its group does without it rather than ask a person
-		if _, to, ok := nextAuthority(s, d); !ok || to == p.Human {
+	if s.Group != "" && s.Overrides.OnNoTaker == nil { // its group continues without it rather than ask a person
+		if _, to, ok := nextAuthority(s, q); !ok || to == p.Human {
 			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
 		}
 	}
-	return escalate(s, d, meta, why)
+	return escalate(s, q, meta, why)
 }
 
-// escalate offers the handoff to the next authority. Where there is none, or a
-// person has refused it already, it ends.
-func escalate(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
-	level, to, ok := nextAuthority(s, d)
+// escalate offers the handoff to the next authority. If there is none, or a person has already
+// refused it, it ends.
+func escalate(s p.State, q Query, meta p.Meta, why reason) []p.Event {
+	level, to, ok := nextAuthority(s, q)
 	if !ok && s.Denied != "" {
 		return []p.Event{closeDenied(s, meta)}
 	}
 	if !ok {
 		outcome := p.OutcomeTimeout
-		if s.Phase == p.PhaseRejected || s.Phase == p.Conditional { // no clock ran out: it was not taken
+		if s.Phase == p.PhaseRejected || s.Phase == p.Conditional { // not taken, and no clock ran out
 			outcome = p.OutcomeRejected
 		}
 		inbox := p.Human
-		if s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" { // a person has seen it, and said no
+		if s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" { // a person has refused it
 			inbox = ""
 		}
 		return []p.Event{closed(meta, outcome, why.causing(ReasonNoAuthority), inbox)}
 	}
 	return []p.Event{
 		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
-		offer(s, d, meta, to, OfferEscalation, nil),
+		offer(s, q, meta, to, OfferEscalation, nil),
 	}
 }
 
-// nextAuthority is the next level, and its authority; not ok is that there is none.
-func nextAuthority(s p.State, d *Directory) (level int, to string, ok bool) {
+// nextAuthority returns the next level and its authority; ok is false if there is none.
+func nextAuthority(s p.State, q Query) (level int, to string, ok bool) {
 	level = s.EscalationLevel + 1
 	if s.Denied != "" {
-		to = nextDecider(s, d)
+		to = nextDecider(s, q)
 		return level, to, to != ""
 	}
-	to = authorityAt(s, d, level)
+	to = authorityAt(s, q, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
-	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !d.Reserved(to)
+	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !q.Reserved.Has(to)
 }
 
-// authorityAt is who an agent escalates to: its own choice while that leads
-// somewhere new, a person at the last level. One that is not fit is passed over.
-func authorityAt(s p.State, d *Directory, level int) string {
-	if level >= s.Policy.MaxEscalations || exhaustedBudget(&s) != "" { // an agent above has nothing to work with
+// authorityAt returns the agent or person that an agent escalates to: its own choice while that
+// leads to a new one, a person at the last level. An unfit one is skipped.
+func authorityAt(s p.State, q Query, level int) string {
+	if level >= s.Policy.MaxEscalations || exhaustedBudget(&s) != "" { // an agent above has no budget to work with
 		return p.Human
 	}
 	below := s.Agent
 	for range approvalsAbove {
-		profile, known := d.Agent(below)
+		profile, known := q.Agent(below)
 		next := profile.EscalatesTo
 		if !known || next == "" {
 			break
 		}
-		above, known := d.Agent(next)
-		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || d.Reserved(next) || s.Type == p.Escalation && next == s.Source {
+		above, known := q.Agent(next)
+		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || q.Reserved.Has(next) || s.Type == p.Escalation && next == s.Source {
 			break
 		}
-		if d.fitAbove(&above, &s.Summary) {
+		if q.fitAbove(&above, &s.Summary) {
 			return next
 		}
 		below = next
@@ -425,29 +431,27 @@ func authorityAt(s p.State, d *Directory, level int) string {
 	return p.Human
 }
 
-// reroute offers the handoff to another fit agent; nil if there is none or
-// enough were tried.
-func reroute(s p.State, d *Directory, meta p.Meta, why reason) []p.Event {
+// reroute offers the handoff to another fit agent; nil if there is none, or the limit is reached.
+func reroute(s p.State, q Query, meta p.Meta, why reason) []p.Event {
 	if s.Reroutes >= s.Policy.MaxReroutes {
 		return nil
 	}
-	routing, ok := Reroute(s, d)
+	routing, ok := Reroute(s, q)
 	if !ok {
 		return nil
 	}
-	return offerOrGate(&s, d, meta, offerTo{agent: routing.Choice, reason: OfferReroute, routing: &routing, why: why})
+	return offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferReroute, routing: &routing, why: why})
 }
 
-// offer makes the event that puts the handoff before an agent, with the policy
-// that holds there.
-func offer(s p.State, d *Directory, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
-	profile, _ := d.Agent(agent)
-	policy := ResolvePolicy(s.Summary, profile, d)
-	mark, _, _ := d.lets(agent, s.Ticket)
+// offer returns the event that offers the handoff to an agent, with the policy that applies there.
+func offer(s p.State, q Query, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
+	profile, _ := q.Agent(agent)
+	policy := ResolvePolicy(s.Summary, profile, q.Directory)
+	mark, _, _ := q.lets(agent, s.Ticket)
 	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy, Breaker: mark}
 }
 
-// closed is an end for a reason, listed in an inbox if that is not empty.
+// closed returns an end for a reason. A non-empty inbox lists it.
 func closed(meta p.Meta, o p.Outcome, why reason, inbox string) *p.Closed {
 	return &p.Closed{Meta: meta, Outcome: o, Reason: why.code, Facts: why.factsOrNil(), Message: why.words(), Inbox: inbox}
 }
@@ -463,4 +467,130 @@ func contains(list []string, s string) bool {
 		}
 	}
 	return false
+}
+
+// Stage is the stage of an open handoff. Times are counted by stage: the stages of its states add
+// up to the time that it was open.
+type Stage string
+
+const (
+	StageNone        Stage = ""            // not submitted, or closed
+	StageGate        Stage = "gate"        // until the condition of its next offer is met
+	StageQueue       Stage = "queue"       // until a holder claims or accepts it
+	StageAcknowledge Stage = "acknowledge" // claimed, until the holder acknowledges it
+	StageWork        Stage = "work"        // accepted, until that attempt ends
+	StageAnswers     Stage = "answers"     // until the question of its agent is answered
+	StageDeferred    Stage = "deferred"    // its agent postponed it
+	StageChildren    Stage = "children"    // it waits for its children, or for its members
+	StageBackoff     Stage = "backoff"     // between two attempts
+	StageDeciding    Stage = "deciding"    // until a supervisor decides
+)
+
+// StageOf returns the stage that a handoff is in.
+func StageOf(s p.State) Stage {
+	switch {
+	case s.Phase == fresh, s.Closed:
+		return StageNone
+	case s.Fence != 0:
+		return StageWork
+	case s.Held():
+		return StageAcknowledge
+	case s.Aggregate != nil && s.Phase == p.Pending, s.Children != nil && s.Children.Awaited != "":
+		return StageChildren
+	}
+	switch s.Phase {
+	case p.AwaitingApproval:
+		return StageGate
+	case p.Pending:
+		return StageQueue
+	case p.Conditional:
+		if s.Conditions != nil {
+			return StageAnswers
+		}
+		return StageDeferred
+	case p.Retrying:
+		return StageBackoff
+	}
+	return StageDeciding
+}
+
+// Wait is the condition that a handoff waits for, in one word.
+type Wait string
+
+const (
+	WaitNothing         Wait = "nothing"         // it is closed
+	WaitApproval        Wait = "approval"        // of State.Gate.Approver
+	WaitGate            Wait = "gate"            // State.Gate.Waits, the first of which is no approval
+	WaitSource          Wait = "source"          // the completion of the handoff from which it follows
+	WaitMembers         Wait = "members"         // of a group
+	WaitStop            Wait = "stop"            // of its holder, whose end was requested
+	WaitAgent           Wait = "agent"           // a fit one
+	WaitPerson          Wait = "person"          // who takes it
+	WaitTaker           Wait = "taker"           // a worker of its agent; Unavailable returns the obstacle
+	WaitAcknowledgement Wait = "acknowledgement" // of its claim
+	WaitStart           Wait = "start"           // of the accepted work
+	WaitWork            Wait = "work"            // its result
+	WaitAnswer          Wait = "answer"          // to the question of its agent
+	WaitChildren        Wait = "children"        // its children
+	WaitTime            Wait = "time"            // State.RetryAt
+	WaitDecision        Wait = "decision"        // of a supervisor
+)
+
+// WaitingFor returns the condition that a handoff waits for, by its state alone.
+func WaitingFor(s p.State) Wait {
+	switch {
+	case s.Phase == fresh, s.Closed:
+		return WaitNothing
+	case s.CancelRequested && s.Held():
+		return WaitStop
+	case s.CancelRequested:
+		return WaitDecision
+	case s.Aggregate != nil && s.Phase == p.Pending:
+		return WaitMembers
+	case isSuspended(s):
+		return WaitChildren
+	}
+	switch s.Phase {
+	case p.AwaitingApproval:
+		switch s.Gate.First() {
+		case p.GateApproval:
+			return WaitApproval
+		case "":
+			return WaitDecision
+		}
+		return WaitGate
+	case p.AwaitingSource:
+		return WaitSource
+	case p.Pending:
+		return waitingForTaker(s)
+	case p.PhaseAccepted:
+		return WaitStart
+	case p.Working:
+		return WaitWork
+	case p.Conditional:
+		if s.Conditions != nil {
+			return WaitAnswer
+		}
+		return WaitTime
+	case p.Retrying:
+		return WaitTime
+	case p.PhaseRejected:
+		if s.Policy.OnNoTaker == p.NoTakerQueue {
+			return WaitAgent
+		}
+	}
+	return WaitDecision
+}
+
+// waitingForTaker returns the condition that a pending handoff waits for.
+func waitingForTaker(s p.State) Wait {
+	switch {
+	case s.Held():
+		return WaitAcknowledgement
+	case s.Agent == p.Human:
+		return WaitPerson
+	case s.Agent == "":
+		return WaitAgent
+	}
+	return WaitTaker
 }

@@ -71,10 +71,10 @@ func (l *line) takes(step Step, err error) *line {
 }
 
 // decide appends what Decide says, and returns it.
-func (l *line) decide(d *Directory, now time.Time) []p.Event {
+func (l *line) decide(q Query) []p.Event {
 	l.t.Helper()
-	events := l.take(Decide(l.state, d, now))
-	if more := Decide(l.state, d, now).Events; len(more) > 0 {
+	events := l.take(mustAnswer(l.state, q))
+	if more := mustAnswer(l.state, q).Events; len(more) > 0 {
 		l.t.Fatalf("decided %s, and at once again %s", types(events), types(more))
 	}
 	return events
@@ -98,7 +98,7 @@ func submit(t testing.TB, d *Directory, change func(*p.Summary)) *line {
 	if change != nil {
 		change(&s)
 	}
-	return (&line{t: t}).takes(Submit(ticket, s, p.Submitted{Package: json.RawMessage(`{}`)}, d, t0))
+	return (&line{t: t}).takes(Submit(ticket, s, p.Submitted{Package: json.RawMessage(`{}`)}, d.At(t0)))
 }
 
 // fleet is a directory of agents by name, none of which has a holder, seen by
@@ -161,4 +161,25 @@ func wantError(t *testing.T, err error, code p.Code) {
 	if !errors.Is(err, &p.Error{Code: code}) {
 		t.Errorf("error %v, want code %s", err, code)
 	}
+}
+
+// mustDecide is Decide about a state that does not contradict itself.
+func mustDecide(s p.State, d *Directory, now time.Time) Step { return mustAnswer(s, d.At(now)) }
+
+// mustAnswer is mustDecide with the arguments of a decision.
+func mustAnswer(s p.State, q Query) Step {
+	step, err := Decide(s, q)
+	if err != nil {
+		panic(err)
+	}
+	return step
+}
+
+// mustClaim is Claim of a state that does not contradict itself.
+func mustClaim(s p.State, c Claimant, d *Directory, now time.Time) (Verdict, Step) {
+	verdict, step, err := Claim(s, c, d.At(now))
+	if err != nil {
+		panic(err)
+	}
+	return verdict, step
 }

@@ -37,7 +37,7 @@ func TestForesee(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := c.make(c.d)
 			got := "nothing"
-			if f, ok := Foresee(l.state, c.d, t0.Add(c.after)); ok {
+			if f, ok := Foresee(l.state, c.d.At(t0.Add(c.after))); ok {
 				got = fmt.Sprint(f.At.Sub(t0), " ", brief(f.Events))
 			}
 			if got != c.want {
@@ -77,7 +77,7 @@ func TestForeseeIsDecide(t *testing.T) {
 			if what := checkForesee(w, h.state, moments); what != "" {
 				t.Fatalf("seed %d: %s\n%s", seed, what, w.json(h, h.state))
 			}
-			if f, ok := Foresee(h.state, w.d, w.now); ok {
+			if f, ok := Foresee(h.state, w.d.At(w.now)); ok {
 				foreseen[fmt.Sprint(h.state.Phase, " ", f.Events[0].EventType())]++
 			}
 		}
@@ -97,7 +97,7 @@ func checkForesee(w *world, s p.State, moments *rand.Rand) string {
 	if s.UpdatedAt.After(now) {
 		now = s.UpdatedAt
 	}
-	f, ok := Foresee(s, w.d, w.now)
+	f, ok := Foresee(s, w.d.At(w.now))
 	switch {
 	case !ok && !s.Closed:
 		return "open, and nothing is foreseen"
@@ -105,8 +105,8 @@ func checkForesee(w *world, s p.State, moments *rand.Rand) string {
 		f.At = now.Add(365 * 24 * time.Hour)
 	case f.At.Before(now):
 		return fmt.Sprintf("foreseen at %s, before now, %s", f.At, now)
-	case brief(f.Events) != brief(Decide(s, w.d, f.At).Events):
-		return fmt.Sprintf("foreseen %s, decided %s", brief(f.Events), brief(Decide(s, w.d, f.At).Events))
+	case brief(f.Events) != brief(mustDecide(s, w.d, f.At).Events):
+		return fmt.Sprintf("foreseen %s, decided %s", brief(f.Events), brief(mustDecide(s, w.d, f.At).Events))
 	}
 	span := f.At.Sub(now)
 	if span <= 0 {
@@ -117,7 +117,7 @@ func checkForesee(w *world, s p.State, moments *rand.Rand) string {
 		before = append(before, now.Add(time.Duration(moments.Int64N(int64(span)))), now.Add(time.Duration(moments.Int64N(min(int64(span), int64(2*time.Minute))))))
 	}
 	for _, at := range before {
-		if events := Decide(s, w.d, at).Events; len(events) > 0 {
+		if events := mustDecide(s, w.d, at).Events; len(events) > 0 {
 			return fmt.Sprintf("foreseen at %s, but at %s decided %s", f.At, at, brief(events))
 		}
 	}

@@ -9,46 +9,47 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// A gate stands between a handoff and its next offer (phase awaiting_approval). It waits for one
-// thing after the other, in the order of protocol.GateKinds. A decision opens it for the first of
-// them: an approval (Approve), or a fact from outside of the ledger (OpenGate). After the last one
-// the offer follows in the same append. No clock ends a gate by timed_out that asks a person or an
-// agent, for an offer may follow that: what is not answered lapses to the authority above, or the
-// handoff closes. A gate that waits for a fact ends by the deadline and the return's clock like any
-// other wait.
+// A gate keeps a handoff from its next offer (phase awaiting_approval). It waits for one thing
+// after the other, in the order of protocol.GateKinds. A decision opens it for the first of them:
+// an approval (Approve), or a fact from outside of the ledger (OpenGate). After the last one the
+// offer follows in the same append.
+//
+// No clock ends a gate that asks a person or an agent by timed_out, because an offer may follow
+// that event. Instead an unanswered question lapses to the authority above, or the handoff closes.
+// A gate that waits for a fact ends by the deadline and the return's clock like any other wait.
 
-// gateTerms returns what stands between a handoff and its offer to an agent; nil is that nothing
-// does, which is the rule and costs no allocation. given are the approvals that it has. Each kind
-// of gate adds to it what it waits for, in the order of protocol.GateKinds.
+// gateTerms returns the terms of the gate before the offer of a handoff to an agent. nil, the usual
+// case, means no gate and costs no allocation. given are its approvals. Each kind of gate adds its
+// condition, in the order of protocol.GateKinds.
 func gateTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d *Directory, now time.Time) *p.GateTerms {
 	return approvalTerms(s, given, profile, d, now)
 }
 
-// offerTo is an offer that shall be made, or gated.
+// offerTo is an offer that is to be made, or gated.
 type offerTo struct {
 	agent   string
 	reason  string     // of the offer
 	routing *p.Routing // nil: the agent was not chosen
-	why     reason     // of the reroute that goes before it, where it goes to another agent
+	why     reason     // of the preceding reroute, if it goes to another agent
 }
 
-// offerOrGate returns the events that put a handoff before an agent: its offer, after a reroute
-// where it is with another one, or the gate that it has to pass first.
-func offerOrGate(s *p.State, d *Directory, meta p.Meta, to offerTo) []p.Event {
+// offerOrGate returns the events that bring a handoff to an agent: its offer, after a reroute if
+// another agent has it, or the gate that comes first.
+func offerOrGate(s *p.State, q Query, meta p.Meta, to offerTo) []p.Event {
 	if to.reason == OfferSubmitted && asksForBids(s) {
-		if gated, err := callBids(s.Ticket, &s.Summary, d, meta); err == nil { // else it was promised, and goes to the fittest
+		if gated, err := callBids(s.Ticket, &s.Summary, q, meta); err == nil { // otherwise it was promised, and goes to the fittest
 			return []p.Event{gated}
 		}
 	}
-	profile, _ := d.Agent(to.agent)
-	if terms := joinTerms(s, gateTerms(&s.Summary, s.Approvals, &profile, d, meta.At), meta.At); terms != nil {
+	profile, _ := q.Agent(to.agent)
+	if terms := joinTerms(s, gateTerms(&s.Summary, s.Approvals, &profile, q.Directory, meta.At), meta.At); terms != nil {
 		terms.Agent, terms.Offer = to.agent, to.reason
 		if s.Agent != "" && s.Agent != to.agent {
 			terms.Reason, terms.Facts = to.why.code, to.why.factsOrNil()
 		}
 		return []p.Event{&p.Gated{Meta: meta, GateTerms: *terms, Routing: to.routing}}
 	}
-	offered := offer(*s, d, meta, to.agent, to.reason, to.routing)
+	offered := offer(*s, q, meta, to.agent, to.reason, to.routing)
 	if s.Agent == "" || s.Agent == to.agent {
 		return []p.Event{offered}
 	}
@@ -58,10 +59,10 @@ func offerOrGate(s *p.State, d *Directory, meta p.Meta, to offerTo) []p.Event {
 	}
 }
 
-// stepGate decides about a handoff that a gate keeps from its offer.
-func stepGate(s p.State, d *Directory, meta p.Meta) []p.Event {
+// stepGate decides about a handoff behind a gate.
+func stepGate(s p.State, q Query, meta p.Meta) []p.Event {
 	gate := s.Gate
-	if gate == nil { // no entry that is read has that
+	if gate == nil { // impossible in an entry that was read
 		gate = &p.Gate{}
 		s.Gate = gate
 	}
@@ -79,35 +80,39 @@ func stepGate(s p.State, d *Directory, meta p.Meta) []p.Event {
 		}
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	case len(gate.Waits) == 0:
-		return offerBehindGate(s, gate, d, meta)
+		return offerBehindGate(s, gate, q, meta)
+	case endsAtBudget(&s):
+		return []p.Event{closed(meta, p.OutcomeFailed, exhaustion(&s, exhaustedBudget(&s)), p.Human)}
+	case gate.First() == p.GateBudget && emptyBudget(&s) == "": // an open child has ended, and returned some
+		return []p.Event{&p.GateOpened{Meta: meta, Gate: p.GateBudget}}
 	case gate.First() == p.GateApproval && hasPassed(meta.At, gate.Until):
-		return stepLapse(s, d, meta)
+		return stepLapse(s, q.Directory, meta)
 	}
-	return nil // what it waits for is told from outside
+	return nil // it waits for an event from outside
 }
 
-// asksAtGate reports whether a gate asks a person or agents, now or later. No authority gets by
-// silence what they have not allowed, so that a clock closes the handoff.
+// asksAtGate reports whether a gate asks a person or agents, now or later. Then a clock closes the
+// handoff: silence must not bring an authority a handoff that was not approved.
 func asksAtGate(gate *p.Gate) bool {
 	return gate != nil && (slices.Contains(gate.Waits, p.GateBids) || slices.Contains(gate.Waits, p.GateApproval) || slices.Contains(gate.Waits, p.GateBudget))
 }
 
-// gateReason is the reason for the end of a handoff that no agent had.
+// gateReason returns the reason for the end of a handoff that no agent had.
 func gateReason(s p.State, code string) reason {
 	return reason{code, p.Facts{Agent: s.Gate.Agent}}
 }
 
-// offerBehindGate makes the offer that an open gate kept back.
-func offerBehindGate(s p.State, gate *p.Gate, d *Directory, meta p.Meta) []p.Event {
+// offerBehindGate returns the offer that an open gate kept back.
+func offerBehindGate(s p.State, gate *p.Gate, q Query, meta p.Meta) []p.Event {
 	agent, routing := gate.Agent, (*p.Routing)(nil)
 	if agent == "" {
-		chosen, err := routeTarget(s.Summary, d)
+		chosen, err := routeTarget(s.Summary, q)
 		if err != nil {
 			return nil
 		}
 		agent, routing = chosen.Choice, &chosen
 	}
-	offered := offer(s, d, meta, agent, gate.Offer, routing)
+	offered := offer(s, q, meta, agent, gate.Offer, routing)
 	if s.Agent == "" || s.Agent == agent {
 		return []p.Event{offered}
 	}
@@ -121,7 +126,7 @@ func offerBehindGate(s p.State, gate *p.Gate, d *Directory, meta p.Meta) []p.Eve
 	}
 }
 
-// Gates tells whether a step closes a gate at which an approver is asked.
+// Gates reports whether a step creates a gate that asks an approver.
 func (t Step) Gates() bool {
 	for _, e := range t.Events {
 		if gated, ok := e.(*p.Gated); ok && slices.Contains(gated.Waits, p.GateApproval) {
@@ -131,48 +136,48 @@ func (t Step) Gates() bool {
 	return false
 }
 
-// NeedsSource tells whether what is decided about the offer of a handoff depends on the profile of
-// its source: what it may take by itself.
+// NeedsSource reports whether decisions about the offer of a handoff depend on the profile of its
+// source: on the highest risk that the source may take by itself.
 func NeedsSource(s p.Summary) bool {
 	return riskLevel(s.Risk) > riskLevel(p.RiskLow) && s.Source != p.Human && s.ReturnOf == ""
 }
 
-// Fact is what a gate learns from outside of the ledger.
+// Fact is an event from outside of the ledger that opens a gate.
 type Fact struct {
 	Gate  p.GateKind
-	Agent string // that gets the offer, where the gate chooses it (bids)
-	Seq   uint64 // of the entry that says so, in another stream
-	Probe bool   // the offer is the one that tells whether its agent works again (breaker)
+	Agent string // that gets the offer, if the gate chooses it (bids)
+	Seq   uint64 // of the entry that records the fact, in another stream
+	Probe bool   // the offer tests whether its agent works again (breaker)
 }
 
-// gateWake is when a gate calls for a decision by itself; zero where it waits for others alone.
+// gateWake returns when a gate needs a decision by itself; zero if it waits only for others.
 func gateWake(s *p.State) time.Time {
-	if s.Gate.First() == "" || s.Gate.Denied != "" { // what follows is missing
+	if s.Gate.First() == "" || s.Gate.Denied != "" { // its next event is missing
 		return s.UpdatedAt
 	}
 	return s.Gate.Until
 }
 
-// OpenGate tells a gate that something is there which it waits for, and decides what follows: the
-// offer after the last one. A fact that the gate does not wait for now changes nothing and is no
-// error, so that any number of writers may tell it: a gate before it is still closed, or this one
-// is open. Then the step is empty.
+// OpenGate records that a fact a gate waits for has occurred, and decides the next step: after the
+// last fact, the offer. A fact that the gate does not wait for now changes nothing and is no error:
+// an earlier gate may still be closed, or this one already open. The step is then empty. So any
+// number of writers may report a fact.
 //
-// To gate by something new: let gateTerms add its kind to what an offer waits for, or return a
+// To gate by something new: let gateTerms add its kind to the conditions of an offer, or return a
 // *protocol.Gated from the step that would make the offer (a retry, say), with the kind in Waits,
-// the Agent, the reason of the Offer, Why in words, and in Until when it is worth another look.
-// The process that learns the fact calls OpenGate in an Update of the handoff; a supervisor, which
-// reconciles each gated handoff at Until and now and then, makes up for one that was not told.
-// A fact that can never come any more closes the handoff: RefuseGate.
-func OpenGate(s p.State, d *Directory, f Fact, now time.Time) (Step, error) {
+// the Agent, the reason of the Offer, Why in words, and in Until the time of the next check. The
+// process that learns the fact calls OpenGate in an Update of the handoff. A supervisor reconciles
+// each gated handoff at Until and at intervals, which covers a missed fact. If a fact can no longer
+// occur, RefuseGate closes the handoff.
+func OpenGate(s p.State, q Query, f Fact) (Step, error) {
 	if s.Closed || s.Gate.First() != f.Gate || f.Gate == "" || s.CancelRequested {
 		return Step{}, nil
 	}
-	return decideAfter(s, d, &p.GateOpened{Meta: p.Meta{At: now, By: By}, Gate: f.Gate, Agent: f.Agent, Seq: f.Seq, Probe: f.Probe})
+	return decideAfter(s, q, &p.GateOpened{Meta: p.Meta{At: q.Now, By: By}, Gate: f.Gate, Agent: f.Agent, Seq: f.Seq, Probe: f.Probe})
 }
 
-// AskedAtGate is the agent, or the person, that the gate of a handoff asks now. Empty is that it
-// waits for a fact.
+// AskedAtGate returns the agent or person that the gate of a handoff asks now. It is empty if the
+// gate waits for a fact.
 func AskedAtGate(s p.State) string {
 	switch kind := s.Gate.First(); {
 	case s.Closed:
@@ -182,9 +187,9 @@ func AskedAtGate(s p.State) string {
 	return ""
 }
 
-// RefuseGate closes a handoff whose gate of a kind can never open: it lost the race for the last
-// place, say. why is the refusal, as an admission would have given it. The step is empty where the
-// gate does not wait for that now.
+// RefuseGate closes a handoff whose gate can never open: it lost the race for the last place, say.
+// why is the refusal that an admission would have given. The step is empty if the gate does not
+// wait for that kind now.
 func RefuseGate(s p.State, kind p.GateKind, why *p.Error, now time.Time) (Step, error) {
 	if s.Closed || s.Gate.First() != kind || kind == "" {
 		return Step{}, nil
@@ -196,15 +201,15 @@ func RefuseGate(s p.State, kind p.GateKind, why *p.Error, now time.Time) (Step, 
 	return StepOf(s, &p.Closed{Meta: p.Meta{At: now, By: By}, Outcome: p.OutcomeRejected, Reason: string(why.Code), Message: why.Error(), Inbox: inbox})
 }
 
-// wasPromised tells whether a handoff follows from a result: the work before it is done, and a
-// person has to hear where it does not go on.
+// wasPromised reports whether a handoff follows from a result. The work before it is done, so a
+// person must learn if it does not continue.
 func wasPromised(s p.State) bool {
 	return s.AwaitsSource || s.ChainOf != "" || s.ReturnOf != "" || s.Parent != "" && s.N > 0 && s.Wait == "" && s.Group == ""
 }
 
 var (
-	staleGated = when("a gate is closed already, or an offer stands", func(s *p.State, _ *p.Gated) bool {
-		return s.Phase == p.AwaitingApproval || s.Phase == p.Pending && (s.Held() || offerUntouched(s))
+	staleGated = when("a gate is closed already, or there is an offer", func(s *p.State, e *p.Gated) bool {
+		return s.Phase == p.AwaitingApproval || s.Phase == p.Pending && (s.Held() || offerUntouched(s) && (e.Agent != s.Agent || !slices.Contains(e.Waits, p.GateBudget)))
 	})
 	staleGateOpened = when("the gate does not wait for that now", func(s *p.State, e *p.GateOpened) bool { return e.Gate == "" || s.Gate.First() != e.Gate })
 	staleLapsed     = when("that level was reached already", func(s *p.State, e *p.Lapsed) bool { return s.Gate == nil || e.Level <= s.Gate.Level })
@@ -232,13 +237,13 @@ func applyGated(s *p.State, e *p.Gated) error {
 		gate.Question = ask(s)
 	}
 	s.Gate = gate
-	s.RetryAt, s.TimedOut, s.Conditions = p.Time{}, "", nil // what follows is decided
+	s.RetryAt, s.TimedOut, s.Conditions = p.Time{}, "", nil // the next step is decided
 	endAwait(s)
 	endProbe(s)
 	return nil
 }
 
-// gateOf gives the state a gate of its own to change.
+// gateOf returns a copy of the gate that the state may change.
 func gateOf(s *p.State) *p.Gate {
 	own := p.Gate{}
 	if s.Gate != nil {
@@ -248,8 +253,8 @@ func gateOf(s *p.State) *p.Gate {
 	return &own
 }
 
-// openFirst opens the gate for the first thing that it waits for. The wait for declared locks
-// begins once nothing else is waited for before.
+// openFirst opens the gate for its first condition. The wait for declared locks begins when no
+// other condition precedes it.
 func openFirst(s *p.State, at p.Time) {
 	gate := gateOf(s)
 	gate.Waits, gate.Until = slices.Clone(gate.Waits[1:]), p.Time{}
@@ -275,7 +280,7 @@ func applyGateOpened(s *p.State, e *p.GateOpened) error {
 	return nil
 }
 
-// checkBehindGate refuses an offer that a gate keeps back, or that it does not name.
+// checkBehindGate refuses an offer that a gate keeps back, or to an agent that it does not name.
 func checkBehindGate(s *p.State, agent string) error {
 	switch gate := s.Gate; {
 	case gate == nil:
@@ -287,7 +292,8 @@ func checkBehindGate(s *p.State, agent string) error {
 	return nil
 }
 
-// checkGate: a handoff awaits approval behind a gate that waits for something, and no other has one.
+// checkGate checks that exactly the handoffs in awaiting_approval have a gate, and that it waits
+// for something.
 func checkGate(s p.State) error {
 	switch gate := s.Gate; {
 	case s.Phase != p.AwaitingApproval && gate == nil:
@@ -302,8 +308,8 @@ func checkGate(s p.State) error {
 	return nil
 }
 
-// CheckGate tells whether an append has left a gate as Decide leaves one: behind one that is open
-// or was denied, the offer or the end follows in the same append.
+// CheckGate checks that an append leaves a gate as Decide does: an open or a denied gate is
+// followed by the offer or the end in the same append.
 func CheckGate(s p.State) error {
 	if s.Phase == p.AwaitingApproval && !s.Closed && s.Gate != nil && s.Gate.Agent != "" && (s.Gate.First() == "" || s.Gate.Denied != "") {
 		return fmt.Errorf("awaits approval, and its gate waits for nothing: %+v", *s.Gate)
@@ -311,7 +317,7 @@ func CheckGate(s p.State) error {
 	return nil
 }
 
-// mayTake refuses an agent that a gate would stand before.
+// mayTake refuses an agent for which the handoff would need to pass a gate.
 func mayTake(s p.State, agent string, d *Directory, now time.Time) error {
 	profile, _ := d.Agent(agent)
 	terms := gateTerms(&s.Summary, s.Approvals, &profile, d, now)

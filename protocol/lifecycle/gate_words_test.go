@@ -15,11 +15,11 @@ func (g *stage) atGate(word string, args []string) (step Step, known bool, err e
 	s := g.state
 	switch word {
 	case "approve":
-		step, err = Approve(s, g.d, ApprovalAnswer{By: args[0], Any: len(args) > 1}, g.now)
+		step, err = Approve(s, g.query(), ApprovalAnswer{By: args[0], Any: len(args) > 1})
 	case "approve_of":
-		step, err = Approve(s, g.d, ApprovalAnswer{By: args[1], Agent: args[0]}, g.now)
+		step, err = Approve(s, g.query(), ApprovalAnswer{By: args[1], Agent: args[0]})
 	case "disapprove":
-		step, err = Deny(s, g.d, ApprovalAnswer{By: args[0], Reason: "not that"}, g.now)
+		step, err = Deny(s, g.query(), ApprovalAnswer{By: args[0], Reason: "not that"})
 	case "gate":
 		terms := p.GateTerms{Agent: args[1], Offer: OfferRetry}
 		for _, kind := range strings.Split(args[0], ",") {
@@ -27,11 +27,11 @@ func (g *stage) atGate(word string, args []string) (step Step, known bool, err e
 		}
 		step, err = StepOf(s, &p.Gated{Meta: p.Meta{At: g.now, By: By}, GateTerms: terms})
 	case "open":
-		step, err = OpenGate(s, g.d, Fact{Gate: p.GateKind(args[0])}, g.now)
+		step, err = OpenGate(s, g.query(), Fact{Gate: p.GateKind(args[0])})
 	case "refuse_gate":
 		step, err = RefuseGate(s, p.GateKind(args[0]), &p.Error{Code: "limit_exceeded", Message: "5 of 5 are used"}, g.now)
 	case "award":
-		step, err = Award(s, g.d, g.calls(args), g.now)
+		step, err = Award(s, g.query(), g.calls(args))
 	case "bid_answer":
 		step, err = AnswerBid(s, g.caller(args[0]), g.now)
 	case "decide":
@@ -39,7 +39,7 @@ func (g *stage) atGate(word string, args []string) (step Step, known bool, err e
 		if len(args) > 1 {
 			made.ID = args[1]
 		}
-		step, err = DecideAlone(s, g.d, s.Holder, made, g.now)
+		step, err = DecideAlone(s, g.query(), s.Holder, made)
 	default:
 		return step, false, nil
 	}

@@ -8,11 +8,10 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// What a client may do with an open handoff: answer, cancel,
-// return, take, reroute; and what its holder may do with it beside the work:
-// escalate. Each returns one append, or a *protocol.Error.
+// The acts of a client on an open handoff: answer, cancel, return, take, reroute; and of its
+// holder: escalate. Each returns one append, or a *protocol.Error.
 
-// mustBeOpen refuses what comes too late.
+// mustBeOpen refuses an act on a closed handoff.
 func mustBeOpen(s p.State) error {
 	if s.Closed {
 		return p.Errorf(p.CodeClosed, "ticket", "%s is closed already (%s)", s.Ticket, s.Outcome)
@@ -20,7 +19,7 @@ func mustBeOpen(s p.State) error {
 	return nil
 }
 
-// mustBeAssignable refuses what only makes sense for work that one agent has, or may have.
+// mustBeAssignable refuses an act that requires work which one agent has, or may have.
 func mustBeAssignable(s p.State, what string) error {
 	if s.Phase == p.AwaitingApproval {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; it is too early to %s it", s.Ticket, what)
@@ -34,7 +33,7 @@ func mustBeAssignable(s p.State, what string) error {
 	return nil
 }
 
-// mustNotBeEnding refuses what makes no sense once the end was asked for.
+// mustNotBeEnding refuses an act on a handoff whose end was requested.
 func mustNotBeEnding(s p.State) error {
 	if err := mustBeOpen(s); err != nil {
 		return err
@@ -45,43 +44,42 @@ func mustNotBeEnding(s p.State) error {
 	return nil
 }
 
-// Cancel asks for the end of a handoff, which comes at once where it has no holder. children asks for the end of what it has handed off, too.
-func Cancel(s p.State, d *Directory, by, reason string, children bool, now time.Time) (Step, error) {
+// Cancel requests the end of a handoff. Without a holder it ends at once. children also cancels its
+// children.
+func Cancel(s p.State, q Query, by, reason string, children bool) (Step, error) {
 	if err := mustBeOpen(s); err != nil {
 		return Step{}, err
 	}
 	if s.CancelRequested && (!children || s.CancelChildren) {
 		return Step{}, nil
 	}
-	return decideAfter(s, d, &p.CancelRequested{Meta: p.Meta{At: now, By: by}, Reason: reason, Children: children})
+	return decideAfter(s, q, &p.CancelRequested{Meta: p.Meta{At: q.Now, By: by}, Reason: reason, Children: children})
 }
 
-// RollBack returns a handoff to its source: at once
-// where it has no holder; else its holder is asked to stop, to clean up and to say
-// how far it came, as with Cancel.
-func RollBack(s p.State, d *Directory, by, reason string, now time.Time) (Step, error) {
+// RollBack returns a handoff to its source: at once without a holder. A holder is asked to stop, to
+// clean up and to report its progress, as with Cancel.
+func RollBack(s p.State, q Query, by, reason string) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	meta := p.Meta{At: now, By: by}
+	meta := p.Meta{At: q.Now, By: by}
 	if s.Held() {
-		return decideAfter(s, d, &p.CancelRequested{Meta: meta, Reason: reason, Return: true})
+		return decideAfter(s, q, &p.CancelRequested{Meta: meta, Reason: reason, Return: true})
 	}
-	return decideAfter(s, d, &p.RolledBack{Meta: meta, Reason: reason, Inbox: sourceInbox(s, d)})
+	return decideAfter(s, q, &p.RolledBack{Meta: meta, Reason: reason, Inbox: sourceInbox(s, q.Directory)})
 }
 
-// RollBackHeld is the rollback by the holder itself. body holds what there is of a
-// result, or says where it lies; it may be empty.
-func RollBackHeld(s p.State, d *Directory, body p.RolledBack, now time.Time) (Step, error) {
-	body.At, body.Fence, body.Inbox = now, s.Fence, sourceInbox(s, d)
-	return decideAfter(s, d, &body)
+// RollBackHeld is the rollback by the holder itself. body holds the partial result or its address;
+// it may be empty.
+func RollBackHeld(s p.State, q Query, body p.RolledBack) (Step, error) {
+	body.At, body.Fence, body.Inbox = q.Now, s.Fence, sourceInbox(s, q.Directory)
+	return decideAfter(s, q, &body)
 }
 
-// Complete closes a handoff with the result of its holder, and sends the return on its
-// way. A child that was handed off before, by
-// an earlier attempt perhaps, is left out, as HandOff leaves it out.
-func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now time.Time) (Step, error) {
-	meta := p.Meta{At: now, By: body.By}
+// Complete closes a handoff with the result of its holder, and sends its return. A child that was
+// handed off before, by an earlier attempt perhaps, is left out, as in HandOff.
+func Complete(s p.State, q Query, body p.Completed, handOffs []Next) (Step, error) {
+	meta := p.Meta{At: q.Now, By: body.By}
 	t, err := chargeFirst(s, body.Usage, handOffs, meta)
 	if err != nil {
 		return Step{}, err
@@ -95,7 +93,7 @@ func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now ti
 		case refused == nil:
 			child.Meta, child.Fence = meta, s.Fence
 			event = &child.HandedOff
-		case Bars(refused.Code) && !child.FailBarred: // its work is done, and stands
+		case Bars(refused.Code) && !child.FailBarred: // its work is done, and is kept
 			event, body.Status = child.bar(meta, s.Fence, refused, true), p.Partial
 		default:
 			return Step{}, refused
@@ -104,71 +102,71 @@ func Complete(s p.State, d *Directory, body p.Completed, handOffs []Next, now ti
 			return Step{}, err
 		}
 	}
-	body.At, body.Fence = now, s.Fence
+	body.At, body.Fence = q.Now, s.Fence
 	if err = t.add(&body); err == nil {
-		t.decide(d, now)
+		err = t.decide(q)
 	}
 	return t, err
 }
 
-// decideAfter returns events and what the core decides at once after them.
-func decideAfter(s p.State, d *Directory, events ...p.Event) (Step, error) {
+// decideAfter returns events, followed by the core's immediate decisions.
+func decideAfter(s p.State, q Query, events ...p.Event) (Step, error) {
 	t, err := StepOf(s, events...)
 	if err == nil {
-		t.decide(d, events[len(events)-1].When())
+		err = t.decide(q)
 	}
 	return t, err
 }
 
-// TakeNow gives a handoff to a holder of an agent at once, also from another holder: it
-// need not be offered to that agent, and a refusal of it is forgotten. The agent has to be fit.
-func TakeNow(s p.State, d *Directory, c Claimant, reason string, now time.Time) (Step, error) {
+// TakeNow gives a handoff to a holder of an agent at once, also from another holder. It need not be
+// offered to that agent, and an earlier refusal by it is dropped. The agent must be fit.
+func TakeNow(s p.State, q Query, c Claimant, reason string) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	if err := mustBeAssignable(s, "take"); err != nil && (s.Gate.First() != p.GateBudget || c.Agent != p.Human) {
 		return Step{}, err
 	}
-	if budget := exhaustedBudget(&s); budget != "" && c.Agent != p.Human {
+	if budget := emptyBudget(&s); budget != "" && c.Agent != p.Human {
 		return Step{}, p.Errorf(p.CodeBudget, "limits."+budget, "%s has nothing left to work with; raise the limit, or take it as a person", s.Ticket)
 	}
-	profile, known := d.Agent(c.Agent)
+	profile, known := q.Agent(c.Agent)
 	if !known {
 		return Step{}, p.Errorf(p.CodeUnknownAgent, "agent", "no agent is called %s", c.Agent)
 	}
-	if _, err := d.fitNamed(&profile, &s.Summary); err != nil && !s.Overridden(c.Agent) {
+	if _, err := q.fitNamed(&profile, &s.Summary); err != nil && !s.Overridden(c.Agent) {
 		return Step{}, p.Errorf(err.Code, "agent", "%s; a person may reroute it there", err.Message)
 	}
-	if d.Reserved(c.Agent) {
+	if q.Reserved.Has(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
 	}
-	if err := maySettle(s, c.Agent, d); err != nil {
+	if err := maySettle(s, c.Agent, q.Directory); err != nil {
 		return Step{}, err
 	}
-	if err := mayTake(s, c.Agent, d, now); err != nil {
+	if err := mayTake(s, c.Agent, q.Directory, q.Now); err != nil {
 		return Step{}, err
 	}
-	return StepOf(s, &p.Taken{Meta: p.Meta{At: now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason})
+	return StepOf(s, &p.Taken{Meta: p.Meta{At: q.Now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason})
 }
 
-// RerouteTo offers a handoff to the agent that the client names, also from a
-// holder. It does not count as a reroute, and a refusal by that agent is forgotten. An agent that is
-// not fit gets it from a person alone, and the event records the rules that this overrides. A
-// deadline that is not zero is its new one; without one an overdue handoff stays overdue.
-func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now time.Time) (Step, error) {
+// RerouteTo offers a handoff to the agent that the client names, also from a holder. It does not
+// count as a reroute, and an earlier refusal by that agent is dropped. Only a person may choose an
+// unfit agent; the event records the rules that this overrides. A nonzero deadline replaces the old
+// one; without one an overdue handoff stays overdue.
+func RerouteTo(s p.State, q Query, to, by, reason string, deadline time.Time) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	if err := mustBeAssignable(s, "reroute"); err != nil {
 		return Step{}, err
 	}
-	if err := mayBeDeadline(s, deadline, now); err != nil {
+	if err := mayBeDeadline(s, deadline, q.Now); err != nil {
 		return Step{}, err
 	}
-	if err := maySettle(s, by, d); err != nil {
+	if err := maySettle(s, by, q.Directory); err != nil {
 		return Step{}, err
 	}
-	profile, known := d.Agent(to)
+	profile, known := q.Agent(to)
 	switch {
 	case !known:
 		return Step{}, p.Errorf(p.CodeUnknownAgent, "to", "no agent is called %s", to)
@@ -176,57 +174,55 @@ func RerouteTo(s p.State, d *Directory, to, by, reason string, deadline, now tim
 		return Step{}, p.Errorf(p.CodeNotAccepting, "to", "%s takes no handoffs (accepts_handoffs is false)", to)
 	case to == s.Source:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; roll it back instead", to)
-	case d.Reserved(to):
+	case q.Reserved.Has(to):
 		return Step{}, memberConflict(s, "to", to)
 	case to == s.Agent:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
-	if _, err := d.fitNamed(&profile, &s.Summary); err != nil && by != p.Human {
+	if _, err := q.fitNamed(&profile, &s.Summary); err != nil && by != p.Human {
 		return Step{}, p.Errorf(err.Code, "to", "%s; a person may reroute it there", err.Message)
 	}
-	meta := p.Meta{At: now, By: by}
-	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: d.broken(&profile, &s.Summary)})
+	meta := p.Meta{At: q.Now, By: by}
+	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: q.broken(&profile, &s.Summary)})
 	if err == nil {
-		err = t.add(withinBudget(t.State, d, offerOrGate(&t.State, d, meta, offerTo{agent: to, reason: OfferReroute}), now)...)
+		err = t.add(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, meta, offerTo{agent: to, reason: OfferReroute}), q.Now)...)
 	}
 	return t, err
 }
 
-// Escalate passes a handoff up from its holder along the chain
-// of authority: rationale says why, and is required; the
-// assessment is what it has found out.
-func Escalate(s p.State, d *Directory, by, rationale, assessment string, now time.Time) (Step, error) {
+// Escalate passes a handoff from its holder to the next authority. The rationale is required; the
+// assessment is optional and holds the findings so far.
+func Escalate(s p.State, q Query, by, rationale, assessment string) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	if s.Fence == 0 {
-		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s; only who has accepted it may escalate it", s.Ticket, s.Phase)
+		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s; only the worker that has accepted it may escalate it", s.Ticket, s.Phase)
 	}
 	if strings.TrimSpace(rationale) == "" {
-		return Step{}, p.Errorf(p.CodeMissing, "rationale", "is missing or empty: an escalation says why")
+		return Step{}, p.Errorf(p.CodeMissing, "rationale", "is missing or empty: an escalation needs a rationale")
 	}
-	meta := p.Meta{At: now, By: by}
-	events := escalate(s, d, meta, reason{})
+	meta := p.Meta{At: q.Now, By: by}
+	events := escalate(s, q, meta, reason{})
 	up, ok := events[0].(*p.Escalated)
 	if !ok {
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s cannot be escalated from %s: no authority is above, or it was escalated %d times", s.Ticket, s.Agent, s.Escalations)
 	}
 	up.Fence, up.Reason, up.Assessment = s.Fence, rationale, assessment
-	return StepOf(s, events...)
+	return StepOf(s, withinBudget(s, q.Directory, events, q.Now)...)
 }
 
-// Answer answers: a conditional, whose offer goes back
-// to the agent that asked; or to an escalation, which goes back to the agent
-// that escalated it, past authorities that refused it or never took it. Denied, it
-// goes elsewhere.
-func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, error) {
+// Answer answers a condition or an escalation. After a condition the offer returns to the agent
+// that asked. An escalation returns to the agent that escalated it, and skips authorities that
+// refused it or never took it. A denied handoff goes to others.
+func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
 	if s.Gate.First() == p.GateBudget {
 		return Step{}, wantsRaise(s)
 	}
-	if err := MayAnswer(s, answer.By, d); err != nil {
+	if err := MayAnswer(s, answer.By, q.Directory); err != nil {
 		return Step{}, err
 	}
 	if err := checkQuestion(s, answer.Question); err != nil {
@@ -235,7 +231,7 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 	asked := s.Conditions != nil
 	switch {
 	case s.Gate.First() == p.GateApproval:
-		return answerGate(s, d, answer, now)
+		return answerGate(s, q, answer)
 	case asked && s.ConditionRounds > s.Policy.MaxConditions: // the next reconcile gives it to another agent
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s has asked %d times, %d are allowed; it is escalated instead", s.Agent, s.ConditionRounds, s.Policy.MaxConditions)
 	case asked:
@@ -243,29 +239,29 @@ func Answer(s p.State, d *Directory, answer p.Answer, now time.Time) (Step, erro
 			return Step{}, err
 		}
 	}
-	meta := p.Meta{At: now, By: answer.By}
+	meta := p.Meta{At: q.Now, By: answer.By}
 	t, err := StepOf(s, &p.Answered{Meta: meta, Answer: answer})
 	switch {
 	case err != nil:
 		return Step{}, err
 	case answer.Deny:
-		t.decide(d, now)
-		return t, nil
+		err = t.decide(q)
+		return t, err
 	case t.State.Agent != "":
-		t.mustAdd(withinBudget(t.State, d, []p.Event{offer(t.State, d, meta, t.State.Agent, OfferAnswer, nil)}, now)...)
-		return t, nil
+		err = t.addDecided(withinBudget(t.State, q.Directory, []p.Event{offer(t.State, q, meta, t.State.Agent, OfferAnswer, nil)}, q.Now)...)
+		return t, err
 	}
-	to := s.Summary // it came up because there was no agent to offer it to; those that refused it since are none
+	to := s.Summary // it was escalated because there was no agent for it; those that refused it since do not count
 	to.Excluded = slices.Concat(to.Excluded, s.Refused)
-	routing, err := routeTarget(to, d)
+	routing, err := routeTarget(to, q)
 	if err != nil {
 		return Step{}, err
 	}
-	t.mustAdd(withinBudget(t.State, d, offerOrGate(&t.State, d, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), now)...)
-	return t, nil
+	err = t.addDecided(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), q.Now)...)
+	return t, err
 }
 
-// checkAnswer checks that an answer gives what was asked for.
+// checkAnswer checks that an answer gives everything that was asked for.
 func checkAnswer(s p.State, answer p.Answer) error {
 	switch {
 	case answer.Deny:
@@ -277,11 +273,11 @@ func checkAnswer(s p.State, answer p.Answer) error {
 	return nil
 }
 
-// FindChild finds the child with the key of a package. made reports that the child n exists: the attempt
-// that asks for it goes on with that. Otherwise n is free, and cell is the short form of the key for a
-// new child. before are the short forms that the same append gives to others. A child that was
-// dropped with its attempt is none. Of equal packages without a key it is the key.Nth, or, if that is
-// 0, the first that this attempt has not asked for.
+// FindChild finds the child with the key of a package. made reports that child n exists: the
+// attempt that asks for it uses that one. Otherwise n is free, and cell is the short form of the
+// key for a new child. before lists the short forms that the same append gives to others. A child
+// that was dropped with its attempt does not count. Of equal packages without a key it finds the
+// key.Nth, or, if that is 0, the first that this attempt has not asked for.
 func FindChild(s p.State, key p.ChildKey, before ...string) (n int, cell string, made bool) {
 	c := s.Children
 	for repeat, nth := 0, 1; ; repeat++ {
@@ -319,8 +315,8 @@ func NextNth(s p.State, key p.ChildKey) int {
 	}
 }
 
-// NewChild returns the short form of a key for a child that goes with a result. It is a new one: it is
-// none of those that exist, nor one of before. all is before, and that.
+// NewChild returns the short form of a key for a new child that a result hands off. It differs from
+// those of existing children and from before. all is before plus the new one.
 func NewChild(s p.State, key p.ChildKey, before []string) (cell string, all []string) {
 	for made := true; made; {
 		_, cell, made = FindChild(s, key, before...)
@@ -329,8 +325,8 @@ func NewChild(s p.State, key p.ChildKey, before []string) (cell string, all []st
 	return cell, before
 }
 
-// HandOff records a child before it is submitted. The step adopts one that an earlier attempt handed
-// off, and is empty for one that this attempt has.
+// HandOff records a child before it is submitted. The step adopts one that an earlier attempt
+// handed off, and is empty for one that this attempt has already handed off.
 func HandOff(s p.State, child Next, now time.Time) (Step, error) {
 	if child.N < 0 || child.N >= p.ChildrenMax {
 		return Step{}, p.Errorf(p.CodeTooLarge, "children", "a handoff hands off at most %d others", p.ChildrenMax)
@@ -345,8 +341,8 @@ func HandOff(s p.State, child Next, now time.Time) (Step, error) {
 	return StepOf(s, &child.HandedOff)
 }
 
-// Adopt has an attempt ask for children that earlier ones handed off. The step is empty for those that
-// it has asked for.
+// Adopt records that an attempt asks for children of earlier attempts. The step is empty if it has
+// already asked for all of them.
 func Adopt(s p.State, by string, children []int, now time.Time) (Step, error) {
 	if s.Children == nil || p.Bits("").With(children...).Without(s.Children.Asked) == "" {
 		return Step{State: s}, nil
@@ -354,8 +350,8 @@ func Adopt(s p.State, by string, children []int, now time.Time) (Step, error) {
 	return StepOf(s, &p.Adopted{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: children})
 }
 
-// Suspend lets a holder go until children have closed, and their ends come with the next claim. The
-// step is empty where the holder got the ends of all of them with its own.
+// Suspend releases a holder until children have closed; the next claim brings their ends. The step
+// is empty if the holder received the ends of all of them with its claim.
 func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) {
 	made, received := p.Bits(""), p.Bits("")
 	if s.Children != nil {
@@ -363,10 +359,10 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 	}
 	awaited := p.Bits("").With(children...)
 	if awaited == "" || awaited.Without(made) != "" {
-		return Step{}, p.Errorf(p.CodeIllegal, "children", "%s has not handed off what it would wait for", s.Ticket)
+		return Step{}, p.Errorf(p.CodeIllegal, "children", "%s has not handed off the children that it would wait for", s.Ticket)
 	}
 	if s.Children.After.And(awaited) != "" {
-		return Step{}, p.Errorf(p.CodeIllegal, "children", "%s would wait for what begins when it completes itself", s.Ticket)
+		return Step{}, p.Errorf(p.CodeIllegal, "children", "%s would wait for a child that begins only after its own completion", s.Ticket)
 	}
 	if awaited.Without(received) == "" {
 		return Step{}, nil
@@ -374,20 +370,20 @@ func Suspend(s p.State, by string, children []int, now time.Time) (Step, error) 
 	return StepOf(s, &p.Suspended{Meta: p.Meta{At: now, By: by}, Fence: s.Fence, Children: awaited.Numbers()})
 }
 
-// Await hands off what a result waits for, adopts what an earlier attempt handed off of it, and
-// suspends: in one append, so that a holder that dies before it has begun nothing, and one that dies
-// after it begins nothing twice. One whose end was requested is released to it, and hands off nothing.
-// The step is empty where the holder got the ends of all that it waits for with its claim.
+// Await hands off the children that a result waits for, and suspends. It adopts children of earlier
+// attempts. All of this is one append: a holder that dies before it has begun nothing, and one that
+// dies after it begins nothing twice. If the end was requested, the handoff is released to it and
+// hands off nothing. The step is empty if the holder received all the ends with its claim.
 //
-// Where a limit or a rule refuses one of them, nothing is handed off, and the error is that refusal.
-// With kept, which has the rest of the result, the handoff closes as after a goto that is refused:
-// partial, and barred. d has the source then.
-func Await(s p.State, d *Directory, by string, handOffs []Next, adopted []int, kept *p.Completed, now time.Time) (Step, error) {
+// If a limit or a rule refuses one of the children, nothing is handed off, and the error is that
+// refusal. With kept, which has the rest of the result, the handoff closes as after a refused goto:
+// partial, and barred. Then d must contain the source.
+func Await(s p.State, q Query, by string, handOffs []Next, adopted []int, kept *p.Completed) (Step, error) {
 	if s.CancelRequested {
-		return Release(s, d, by, "", nil, now)
+		return Release(s, q, by, "", nil)
 	}
-	meta := p.Meta{At: now, By: by}
-	t, err := Adopt(s, by, adopted, now)
+	meta := p.Meta{At: q.Now, By: by}
+	t, err := Adopt(s, by, adopted, q.Now)
 	if err != nil {
 		return t, err
 	}
@@ -401,7 +397,7 @@ func Await(s p.State, d *Directory, by string, handOffs []Next, adopted []int, k
 				return Step{}, refused
 			}
 			kept.Meta, kept.Fence, kept.Status = meta, s.Fence, p.Partial
-			return decideAfter(s, d, child.bar(meta, s.Fence, refused, true), kept)
+			return decideAfter(s, q, child.bar(meta, s.Fence, refused, true), kept)
 		}
 		child.Meta, child.Fence = meta, s.Fence
 		if err := t.add(&child.HandedOff); err != nil {
@@ -415,9 +411,9 @@ func Await(s p.State, d *Directory, by string, handOffs []Next, adopted []int, k
 	return t, t.add(suspended)
 }
 
-// MarkChildren records the ends of children, and what follows from them. The step is
-// empty where the handoff does not wait for them.
-func MarkChildren(s p.State, d *Directory, ends []p.ChildClosed, now time.Time) (Step, error) {
+// MarkChildren records the ends of children, and decides the next step. The step is empty if the
+// handoff does not wait for them.
+func MarkChildren(s p.State, q Query, ends []p.ChildClosed) (Step, error) {
 	if !marksChildren(s) {
 		return Step{}, nil
 	}
@@ -427,11 +423,10 @@ func MarkChildren(s p.State, d *Directory, ends []p.ChildClosed, now time.Time) 
 	if len(news) == 0 {
 		return Step{}, nil
 	}
-	return decideAfter(s, d, &p.ChildrenClosed{Meta: p.Meta{At: now, By: By}, Children: news})
+	return decideAfter(s, q, &p.ChildrenClosed{Meta: p.Meta{At: q.Now, By: By}, Children: news})
 }
 
-// Park keeps a late result. The step is empty where it is kept already, or as many as
-// may be.
+// Park keeps a late result. The step is empty if it is already kept, or the maximum is reached.
 func Park(s p.State, late p.ResultParked, now time.Time) Step {
 	late.At = now
 	t, err := StepOf(s, &late)
@@ -449,13 +444,13 @@ func Redrive(s p.State, by string, now time.Time) (Step, error) {
 	return StepOf(s, &p.Redriven{Meta: p.Meta{At: now, By: by}, Ticket: p.RedriveTicket(s.Ticket)})
 }
 
-// CheckRedrive says why a handoff cannot be redriven.
+// CheckRedrive returns an error if a handoff cannot be redriven.
 func CheckRedrive(s p.State) error {
 	switch {
 	case !s.Closed:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is still open (%s)", s.Ticket, s.Phase)
 	case s.Outcome == p.OutcomeSuccess || s.Outcome == p.OutcomePartial:
-		return p.Errorf(p.CodeIllegal, "ticket", "%s closed with %s; only what closed without success is redriven", s.Ticket, s.Outcome)
+		return p.Errorf(p.CodeIllegal, "ticket", "%s closed with %s; only a handoff that closed without success can be redriven", s.Ticket, s.Outcome)
 	case s.ReturnOf != "":
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is the return of %s; redrive that", s.Ticket, s.ReturnOf)
 	case s.CallOf != "":
@@ -466,7 +461,7 @@ func CheckRedrive(s p.State) error {
 	return nil
 }
 
-// Dismiss takes a closed handoff out of an inbox.
+// Dismiss removes a closed handoff from an inbox.
 func Dismiss(s p.State, by, note string, now time.Time) (Step, error) {
 	switch {
 	case !s.Closed:
@@ -475,4 +470,70 @@ func Dismiss(s p.State, by, note string, now time.Time) (Step, error) {
 		return Step{}, nil
 	}
 	return StepOf(s, &p.Dismissed{Meta: p.Meta{At: now, By: by}, Note: note})
+}
+
+// A denial comes from the source, a person or an authority. It ends the handoff, unless the package
+// names deciders: they are asked in order, until one permits it, does the work itself, or none is
+// left. A denial that allows other agents is a refusal, and this file does not apply.
+
+// deny records a denial. The agent that asked, or the authority that denied, counts as having
+// refused.
+func deny(s *p.State, answer p.Answer) {
+	s.Phase = p.PhaseRejected
+	endProbe(s)
+	s.Refused = appendAgent(s.Refused, s.Agent)
+	s.Reason, s.Message = reasonDenied, cut(answer.DenyReason)
+	s.Denied = ""
+	if answer.LetOthers {
+		return
+	}
+	s.Denied = cutCode(answer.By)
+	if s.Denied == "" {
+		s.Denied = s.Source
+	}
+	if contains(s.Deciders, s.Denied) { // and is not asked again
+		s.Refused = appendAgent(s.Refused, s.Denied)
+	}
+}
+
+// nextDecider returns the first decider that has not been asked, or an empty name. It skips the
+// source, which answers before the deciders.
+func nextDecider(s p.State, q Query) string {
+	if s.Escalations >= p.EscalationsTotalMax+p.DecidersMax { // permitted and asked again, without end
+		return ""
+	}
+	for _, name := range s.Deciders {
+		profile, known := q.Agent(name)
+		if known && q.fitAbove(&profile, &s.Summary) && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !q.Reserved.Has(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// deniedEnds reports whether a denial is the end: no decider is left, or a clock has run out at
+// which the policy closes the handoff.
+func deniedEnds(s p.State, q Query) bool {
+	if nextDecider(s, q) == "" {
+		return true
+	}
+	if hasPassed(q.Now, Deadline(s)) {
+		return s.Policy.OnDeadline == p.DeadlineClose || !s.OverdueSince.IsZero()
+	}
+	on := s.Policy.OnReturnTimeout
+	return returnClock(s) && hasPassed(q.Now, returnDue(s)) && on != p.OnTimeoutEscalate && on != p.OnTimeoutRetry
+}
+
+// closeDenied ends a handoff that was denied. No inbox lists it, since that would ask again, except
+// for a return, which is no dead letter either.
+func closeDenied(s p.State, meta p.Meta) p.Event {
+	inbox := ""
+	if s.ReturnOf != "" {
+		inbox = p.Human
+	}
+	end := closed(meta, p.OutcomeRejected, reason{ReasonDenied, p.Facts{Agent: s.Denied}}, inbox)
+	if s.Reason == reasonDenied && s.Message != "" {
+		end.Message += ": " + s.Message
+	}
+	return end
 }

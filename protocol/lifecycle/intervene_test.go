@@ -41,11 +41,11 @@ func TestOvertaken(t *testing.T) {
 	d := fleet(agent("a"))
 	l := submit(t, d, nil).accept("w1", sec)
 	lost := l.state.Fence
-	l.decide(d, t0.Add(time.Minute))
+	l.decide(d.At(t0.Add(time.Minute)))
 	for name, speak := range map[string]func() (Step, error){
-		"complete": func() (Step, error) { return Complete(l.state, d, p.Completed{}, nil, t0) },
+		"complete": func() (Step, error) { return Complete(l.state, d.At(t0), p.Completed{}, nil) },
 		"hand off": func() (Step, error) {
-			return Complete(l.state, d, p.Completed{}, []Next{{HandedOff: p.HandedOff{N: 0, Ticket: "child"}}}, t0)
+			return Complete(l.state, d.At(t0), p.Completed{}, []Next{{HandedOff: p.HandedOff{N: 0, Ticket: "child"}}})
 		},
 	} {
 		if step, err := speak(); !errors.Is(err, ErrStale) {
@@ -82,14 +82,14 @@ func TestMarkChildrenOfNobody(t *testing.T) {
 	d := fleet(agent("a"))
 	ends := []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}
 	for _, s := range []p.State{stateIn(t, "pending"), stateIn(t, "working"), closedIn(t, "complete")} {
-		if step, err := MarkChildren(s, d, ends, t0); err != nil || step.Events != nil {
+		if step, err := MarkChildren(s, d.At(t0), ends); err != nil || step.Events != nil {
 			t.Errorf("%s: %s, %v", s.Phase, brief(step.Events), err)
 		}
 	}
-	if step, err := MarkChildren(stateIn(t, "waiting"), d, []p.ChildClosed{{N: 5}, {N: -1}}, t0); err != nil || step.Events != nil {
+	if step, err := MarkChildren(stateIn(t, "waiting"), d.At(t0), []p.ChildClosed{{N: 5}, {N: -1}}); err != nil || step.Events != nil {
 		t.Errorf("ends of children it has not: %s, %v", brief(step.Events), err)
 	}
-	if step, err := MarkChildren(owingIn(t, "failed"), d, ends, t0); err != nil || brief(step.Events) != "children_closed 0:success" {
+	if step, err := MarkChildren(owingIn(t, "failed"), d.At(t0), ends); err != nil || brief(step.Events) != "children_closed 0:success" {
 		t.Errorf("of a closed one that cancels its children: %s, %v", brief(step.Events), err)
 	}
 }
@@ -98,15 +98,15 @@ func TestMarkChildrenOfNobody(t *testing.T) {
 // can be cancelled, rolled back, and runs out of time.
 func TestAwaitingApproval(t *testing.T) {
 	d, s := fleet(agent("a"), agent("b")), stateIn(t, "approval")
-	_, err := TakeNow(s, d, Claimant{Agent: "a", Holder: "w1", LeaseMS: lease}, "", t0)
+	_, err := TakeNow(s, d.At(t0), Claimant{Agent: "a", Holder: "w1", LeaseMS: lease}, "")
 	wantError(t, err, p.CodeIllegal)
-	_, err = RerouteTo(s, d, "b", "src", "", time.Time{}, t0)
+	_, err = RerouteTo(s, d.At(t0), "b", "src", "", time.Time{})
 	wantError(t, err, p.CodeIllegal)
-	if step, err := RollBack(s, d, "src", "never mind", t0.Add(sec)); err != nil || brief(step.Events) != "rolled_back" {
+	if step, err := RollBack(s, d.At(t0.Add(sec)), "src", "never mind"); err != nil || brief(step.Events) != "rolled_back" {
 		t.Errorf("%s, %v", brief(step.Events), err)
 	}
 	s.ReturnExpected, s.ReturnSince, s.Policy.ReturnTimeoutMS, s.Policy.OnReturnTimeout = true, t0, 60_000, p.OnTimeoutFail
-	if got := brief(Decide(s, d, t0.Add(time.Minute)).Events); got != "closed timeout (return_timeout)" {
+	if got := brief(mustDecide(s, d, t0.Add(time.Minute)).Events); got != "closed timeout (return_timeout)" {
 		t.Errorf("past its return timeout: %s", got)
 	}
 }
@@ -115,7 +115,13 @@ func TestAwaitingApproval(t *testing.T) {
 func TestWaitsFor(t *testing.T) {
 	d := fleet(agent("a"), agent("src"))
 	nobody := fleet(agent("a"))
+	program := p.Holder{ID: "w1", Agent: "src", LeaseMS: 30_000, Slots: 1, Program: true}
+	programs, others := fleet(agent("a"), agent("src")), fleet(agent("a"), agent("src"))
+	programs.Holders = map[string]p.Holder{"w1": program}
+	others.Holders = map[string]p.Holder{"w1": program, "w2": {ID: "w2", Agent: "src", LeaseMS: 30_000, Polling: true}}
 	listed := owingIn(t, "failed")
+	own := stateIn(t, "asking")
+	own.Source = own.Agent
 	cases := []struct {
 		name  string
 		state p.State
@@ -134,7 +140,12 @@ func TestWaitsFor(t *testing.T) {
 		{"an authority works on it", stateIn(t, "judged"), "chief", d, InboxHeld},
 		{"a question to its source", stateIn(t, "asking"), "src", d, InboxQuestion},
 		{"a question, but not to a person", stateIn(t, "asking"), p.Human, d, InboxNone},
+		{"a question to a person: programs serve its source", stateIn(t, "asking"), p.Human, programs, InboxQuestion},
+		{"a question to its source, which programs serve", stateIn(t, "asking"), "src", programs, InboxQuestion},
+		{"a question to a source that programs and others serve", stateIn(t, "asking"), p.Human, others, InboxNone},
 		{"a question to a person: its source is no agent", stateIn(t, "asking"), p.Human, nobody, InboxQuestion},
+		{"what it asks itself, as the source", own, "a", d, InboxNone},
+		{"what an agent asks itself goes to a person", own, p.Human, d, InboxQuestion},
 		{"a deferral asks nobody", stateIn(t, "deferred"), "src", d, InboxNone},
 		{"nor does one that waits for its children", stateIn(t, "waiting"), "src", d, InboxNone},
 		{"a retry waits for time", stateIn(t, "retrying"), "a", d, InboxNone},

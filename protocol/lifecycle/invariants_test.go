@@ -91,7 +91,7 @@ func (w *world) checkReconciled(h *thread) {
 		undecided = "a claim that was not acknowledged in time"
 	case s.Phase == p.Conditional && s.Conditions != nil && past(s.ConditionedAt, s.Policy.ConditionTimeoutMS):
 		undecided = "a question"
-	case s.Phase == p.Retrying && hasPassed(w.now, s.RetryAt) && BreakerDue(s, w.d, w.now).IsZero():
+	case s.Phase == p.Retrying && hasPassed(w.now, s.RetryAt) && BreakerDue(s, w.d.At(w.now)).IsZero():
 		undecided = "a retry"
 	case isSuspended(s) && s.Children.Awaited.Without(s.Children.Closed) == "":
 		undecided = "the end of its children"

@@ -13,7 +13,7 @@ func BenchmarkLife(b *testing.B) {
 	b.ReportAllocs()
 	me := Claimant{Agent: "a", Holder: "h", LeaseMS: lease, Offer: 1}
 	for b.Loop() {
-		step, err := Submit("t", summary, p.Submitted{}, d, t0)
+		step, err := Submit("t", summary, p.Submitted{}, d.At(t0))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -22,7 +22,7 @@ func BenchmarkLife(b *testing.B) {
 			b.Fatal(err)
 		}
 		step.State.Bind(2)
-		if _, err = Complete(step.State, d, p.Completed{Status: p.Success}, nil, t0); err != nil {
+		if _, err = Complete(step.State, d.At(t0), p.Completed{Status: p.Success}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ func TestInherit(t *testing.T) {
 	}
 	named := p.Summary{Target: p.Target{Agent: "a"}}
 	capable := func(id string) p.Summary { return p.Summary{Target: p.Target{Capability: id}} }
+	up := func(source string) p.Summary { return p.Summary{Type: p.Escalation, Source: source} }
 	for _, c := range []struct {
 		name          string
 		parent, child p.Summary
@@ -31,6 +32,9 @@ func TestInherit(t *testing.T) {
 		{name: "by name what went to a capability", parent: capable("x"), child: named, refused: []string{"a"}, want: []string{"a"}},
 		{name: "another capability", parent: capable("x"), child: capable("y"), refused: []string{"a"}},
 		{name: "another task", parent: named, child: named, refused: []string{"a"}, otherTask: true},
+		{name: "an escalation visits none twice", parent: up("a"), child: up("b"), refused: []string{"x"}, otherTask: true, want: []string{"x", "a"}},
+		{name: "a person may be asked twice", parent: up(p.Human), child: up("b")},
+		{name: "work is no way up", parent: up("a"), child: named, otherTask: true},
 		{name: "a person may be asked again", parent: named, child: named, refused: []string{"a", p.Human}, want: []string{"a"}},
 	} {
 		if got := Inherit(p.State{Summary: c.parent, Refused: c.refused}, c.child, !c.otherTask); !slices.Equal(got, c.want) {

@@ -37,6 +37,20 @@ func TestFindEvaluated(t *testing.T) {
 	}
 }
 
+// TestAlikeWords holds that words which only begin alike are no clear match, and forms of one word
+// are.
+func TestAlikeWords(t *testing.T) {
+	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{
+		"author": {ID: "author"}, "translator": {ID: "translator"}, "painter": {ID: "painter"},
+	}}
+	for question, want := range map[string]string{"add authentication": "", "a translation": "translator", "painting": "painter", "authoring": "author"} {
+		m := lifecycle.Match(d, question, 3)
+		if found := strings.Join(agentsOf(m.Found), " "); found != want || m.Certain != (want != "") {
+			t.Errorf("%q finds %q, certain: %v; want %q", question, found, m.Certain, want)
+		}
+	}
+}
+
 // BenchmarkMatch finds one of 2,000 agents.
 func BenchmarkMatch(b *testing.B) {
 	roster, d := readRoster(b), &lifecycle.Directory{Agents: map[string]protocol.Profile{}}

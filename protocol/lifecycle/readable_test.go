@@ -84,7 +84,7 @@ func decideAt(s p.State, d *Directory, now time.Time) (broken string) {
 		if s.UpdatedAt.After(at) {
 			at = s.UpdatedAt
 		}
-		step := Decide(s, d, at)
+		step := mustDecide(s, d, at)
 		next := step.State
 		if _, err := record.Append(nil, "id", step.Events, &next); err != nil && len(step.Events) > 0 {
 			continue // too large to go on: that append fails
@@ -120,12 +120,12 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 	_, _, _, _ = HasPendingDuties(s), NotifiesParent(s), NotifiesOrigin(s), OfferStands(s)
 	_ = InboxReasonFor(s, "coder", d)
 	_, _ = Limit(s)
-	_, _ = MarkChildren(s, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}, {N: s.N - 1, Outcome: p.OutcomeFailed}}, now)
-	_, _ = FollowSource(s, s, d, now)
-	_, _ = Cancel(s, d, "lead", "why", false, now)
-	_, _ = RollBack(s, d, "lead", "why", now)
-	_, _ = RerouteTo(s, d, "b", "lead", "why", time.Time{}, now)
-	_, _ = TakeNow(s, d, Claimant{Agent: "b", Holder: "h", LeaseMS: 1000}, "why", now)
+	_, _ = MarkChildren(s, d.At(now), []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}, {N: s.N - 1, Outcome: p.OutcomeFailed}})
+	_, _ = FollowSource(s, s, d.At(now))
+	_, _ = Cancel(s, d.At(now), "lead", "why", false)
+	_, _ = RollBack(s, d.At(now), "lead", "why")
+	_, _ = RerouteTo(s, d.At(now), "b", "lead", "why", time.Time{})
+	_, _ = TakeNow(s, d.At(now), Claimant{Agent: "b", Holder: "h", LeaseMS: 1000}, "why")
 	_, _ = Apply(s, &p.Stuck{Meta: p.Meta{At: now}, Reason: "r"})
 	return ""
 }
@@ -135,7 +135,7 @@ func chew(s p.State, d *Directory, now time.Time) (broken string) {
 func TestCheckRead(t *testing.T) {
 	ticket := p.NewTicket()
 	summary := p.Summary{Type: p.Sequential, Source: "s", Target: p.Target{Agent: "a"}, Priority: p.Normal, Digest: "sha256:0"}
-	step, err := Submit(ticket, summary, p.Submitted{}, fleet(agent("a")), t0)
+	step, err := Submit(ticket, summary, p.Submitted{}, fleet(agent("a")).At(t0))
 	if err != nil {
 		t.Fatal(err)
 	}

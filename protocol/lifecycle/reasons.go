@@ -9,11 +9,11 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Codes of the reasons that Decide gives. ReasonWords has the words of each.
+// Codes of the reasons that Decide gives. ReasonWords describes each.
 const (
-	ReasonRefused             = "refused"             // Agent said no
+	ReasonRefused             = "refused"             // Agent refused
 	ReasonAcknowledgeTimeout  = "acknowledge_timeout" // Agent had no live worker for LimitMS
-	ReasonClaimsLapsed        = "claims_lapsed"       // Agent claimed it Count times in a row, and never acknowledged
+	ReasonClaimsLapsed        = "claims_lapsed"       // Agent claimed it Count times in a row without acknowledging
 	ReasonQueueTimeout        = "queue_timeout"
 	ReasonConditionTimeout    = "condition_timeout"
 	ReasonWorkTimeout         = "work_timeout"
@@ -25,42 +25,43 @@ const (
 	ReasonConditionsExhausted = "conditions_exhausted" // Agent asked Count times, Limit are allowed
 	ReasonAttemptsExhausted   = "attempts_exhausted"   // Count of Limit
 	ReasonCrashLoop           = "crash_loop"           // the same, and each worker vanished
-	ReasonNoTaker             = "no_taker"             // after its causes, the policy ends it there
+	ReasonNoTaker             = "no_taker"             // after its causes, the policy ends it
 	ReasonNoAuthority         = "escalation_exhausted" // after its causes, no authority is left
 	ReasonAggregated          = "aggregated"           // enough members of the group succeeded
-	ReasonAggregation         = "aggregation"          // too many did not
-	ReasonCancelled           = "cancelled"            // on request; the cause is what ended the wait for its worker
-	ReasonReturned            = "returned"             // the same, and it goes back to its source
-	ReasonUndelivered         = "undelivered"          // Agent could not be given what was handed on to it
-	ReasonDenied              = "permission_denied"    // Agent said no to what was asked, or escalated
-	ReasonAgentBack           = "agent_back"           // Agent is there again, whose absence had moved it
-	ReasonApprovalDenied      = "approval_denied"      // Agent said no to the question of a gate
+	ReasonAggregation         = "aggregation"          // too many did not succeed
+	ReasonCancelled           = "cancelled"            // on request; the cause is the event that ended the wait for its worker
+	ReasonReturned            = "returned"             // on request, back to its source
+	ReasonUndelivered         = "undelivered"          // the next handoff could not be delivered to Agent
+	reasonEscalated           = "escalated"            // its holder, or a person, passed it up
+	ReasonDenied              = "permission_denied"    // Agent denied the request or the escalation
+	ReasonAgentBack           = "agent_back"           // Agent returned; its absence had moved the handoff
+	ReasonApprovalDenied      = "approval_denied"      // Agent denied the question of a gate
 	ReasonApprovalTimeout     = "approval_timeout"     // Agent did not answer it within LimitMS
 	ReasonDeadlock            = "deadlock"             // it waited for a slot of Agent, which waited for it
 	ReasonBreakerOpen         = "breaker_open"         // the breaker of Agent is open
 	ReasonBudgetExhausted     = "budget_exhausted"     // Count of Limit of Budget are used
 	ReasonTooFewBids          = "too_few_bids"         // Count were made, Limit are needed
-	ReasonSourceEnded         = "source_ended"         // FollowSource: it was to begin with a result that never came
+	ReasonSourceEnded         = "source_ended"         // FollowSource: its source ended without the result
 )
 
-// Reasons lists the codes of all reasons that Decide gives for a reroute, an
-// escalation or an end, but for a worker's own word for its failure.
+// Reasons lists the codes of all reasons that Decide gives for a reroute, an escalation or an end.
+// A worker's own codes for its failures are not among them.
 var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonClaimsLapsed, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
 	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
 	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
 	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack, ReasonApprovalDenied,
 	ReasonApprovalTimeout, ReasonDeadlock, ReasonBreakerOpen, ReasonBudgetExhausted, ReasonTooFewBids}
 
-// reasonDenied is the reason of a handoff between a denial and what follows from it.
+// reasonDenied is the reason of a handoff between a denial and the next decision.
 const reasonDenied = "denied"
 
-// What ends the wait for the worker of a handoff whose end was requested.
+// Causes that end the wait for the worker of a handoff whose end was requested.
 const (
 	causeWorkerGone = "worker_gone"
 	causeGraceOver  = "grace_over"
 )
 
-// What an offer is made for (Offered.Reason).
+// The reasons of an offer (Offered.Reason).
 const (
 	OfferSubmitted  = "submitted"
 	OfferRetry      = "retry"
@@ -71,24 +72,24 @@ const (
 	OfferUnanswered = p.NotAcknowledged // it was claimed and not acknowledged in time
 	OfferReleased   = "released"
 	OfferDeferred   = "deferred"
-	OfferReturn     = "return"   // what it waited for has come back
+	OfferReturn     = "return"   // the handoffs that it waited for have ended
 	OfferNoTaker    = "no_taker" // back into the same queue
 	OfferMoved      = "moved"    // the append that moved it held no offer
 	OfferOverdue    = "overdue"  // its deadline ran out at the last authority
 )
 
-// OfferReasons lists what an offer may be made for.
+// OfferReasons lists the reasons of an offer.
 var OfferReasons = []string{OfferSubmitted, OfferRetry, OfferReroute, OfferEscalation, OfferAnswer, OfferLeaseLost, OfferUnanswered,
 	OfferReleased,
 	OfferDeferred, OfferReturn, OfferNoTaker, OfferMoved, OfferOverdue}
 
-// reason is why something is decided: a code and its facts.
+// reason is the reason of a decision: a code and its facts.
 type reason struct {
 	code  string
 	facts p.Facts
 }
 
-// because makes a reason about the agent that has the handoff.
+// because returns a reason about the agent that has the handoff.
 func because(code string, s p.State) reason {
 	return reason{code, p.Facts{Agent: s.Agent}}
 }
@@ -99,20 +100,20 @@ func (r reason) withLimit(limit time.Duration) reason {
 	return r
 }
 
-// withCount adds how many there were, and how many there may be.
+// withCount adds the number reached, and the number allowed.
 func (r reason) withCount(count, limit int) reason {
 	r.facts.Count, r.facts.Limit = count, limit
 	return r
 }
 
-// causing makes another reason, of which this one is the cause.
+// causing returns another reason, with this one as a cause.
 func (r reason) causing(code string) reason {
 	facts := r.facts
 	facts.Causes = append(slices.Clone(facts.Causes), r.code)
 	return reason{code, facts}
 }
 
-// factsOrNil returns the facts for an event; nil where there are none.
+// factsOrNil returns the facts for an event; nil if there are none.
 func (r reason) factsOrNil() *p.Facts {
 	if f := r.facts; f.Agent == "" && f.Causes == nil && f.Limit == 0 && f.LimitMS == 0 {
 		return nil
@@ -122,8 +123,8 @@ func (r reason) factsOrNil() *p.Facts {
 
 func (r reason) words() string { return ReasonWords(r.code, r.facts) }
 
-// ReasonWords says a reason of Decide in words. It returns an unknown code
-// unchanged: a worker may call its failure by any.
+// ReasonWords describes a reason of Decide. It returns an unknown code unchanged: a worker may name
+// its failure freely.
 func ReasonWords(code string, f p.Facts) string {
 	switch code {
 	case ReasonRefused:
@@ -172,15 +173,15 @@ func ReasonWords(code string, f p.Facts) string {
 	case ReasonApprovalDenied:
 		return orItsAgent(f.Agent) + " did not approve it"
 	case ReasonApprovalTimeout:
-		return orItsAgent(f.Agent) + " did not say within " + limitWords(f) + " whether it is approved"
+		return orItsAgent(f.Agent) + " did not approve or deny it within " + limitWords(f)
 	case ReasonDeadlock:
-		return "what holds the slots of " + orItsAgent(f.Agent) + " waits for it"
+		return "the handoffs that hold the slots of " + orItsAgent(f.Agent) + " wait for it"
 	case ReasonBreakerOpen:
 		return "the breaker of " + orItsAgent(f.Agent) + " is open"
 	case ReasonBudgetExhausted:
-		return budgetWords(f)
+		return budgetWords(f) + forcedWords(f)
 	case ReasonAgentBack:
-		return orItsAgent(f.Agent) + " is there again"
+		return orItsAgent(f.Agent) + " is available again"
 	case ReasonSourceEnded:
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:
@@ -191,7 +192,7 @@ func ReasonWords(code string, f p.Facts) string {
 	return code
 }
 
-// causeOf says the causes, as the first half of a sentence.
+// causeOf describes the causes, as the first half of a sentence.
 func causeOf(f p.Facts) string {
 	if len(f.Causes) == 0 {
 		return ""
@@ -205,7 +206,7 @@ func causeOf(f p.Facts) string {
 	return strings.Join(parts, ", ") + ", and "
 }
 
-// forcedWords says why the end did not wait for the worker any longer.
+// forcedWords describes why the end no longer waited for the worker.
 func forcedWords(f p.Facts) string {
 	switch {
 	case slices.Contains(f.Causes, causeWorkerGone):
@@ -218,7 +219,7 @@ func forcedWords(f p.Facts) string {
 
 func groupWords(f p.Facts) string {
 	well, not := "succeeded", "did not"
-	if f.Mode == p.AggregateMajority { // votes count, too
+	if f.Mode == p.AggregateMajority { // votes count too
 		well, not = "in favour", "not"
 	}
 	without := fmt.Sprintf("%d %s", f.Failed, not)
@@ -228,7 +229,7 @@ func groupWords(f p.Facts) string {
 	return fmt.Sprintf("%d of %d %s, %s; %s was asked for", f.Count, f.Limit, well, without, f.Mode)
 }
 
-// membersDone counts the members of a group that were done when its time was over.
+// membersDone counts the members of a group that had finished when its time was over.
 func membersDone(f p.Facts) string {
 	if f.Mode == "" {
 		return ""
@@ -243,7 +244,7 @@ func orItsAgent(agent string) string {
 	return agent
 }
 
-// limitWords says a limit as a person does: 30s, 1h30m.
+// limitWords formats a limit: 30s, 1h30m.
 func limitWords(f p.Facts) string {
 	text := millis(f.LimitMS).String()
 	for _, zero := range []string{"m0s", "h0m"} {

@@ -12,7 +12,7 @@ import (
 func TestReleaseOfWhatIsToBeCancelled(t *testing.T) {
 	s := p.State{Ticket: "t", Phase: p.Working, Agent: "a", Offer: 1, Holder: "w1", Fence: 2, Attempt: 1, AttemptsTotal: 1, CancelRequested: true}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	step, err := Release(s, fleet(), "w1", "cancel requested", &p.ResultParked{Status: p.Partial, Result: []byte(`{"status":"partial","body":"half"}`)}, at)
+	step, err := Release(s, fleet().At(at), "w1", "cancel requested", &p.ResultParked{Status: p.Partial, Result: []byte(`{"status":"partial","body":"half"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}

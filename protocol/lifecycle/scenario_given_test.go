@@ -57,24 +57,24 @@ func (g *stage) submit(word string, args []string) string {
 	}
 	g.override(&s.Overrides, policy)
 	if word == "undelivered" {
-		_, why := Admit(s, g.d)
+		_, why := Admit(s, g.query())
 		if why == nil {
 			g.t.Fatal("it can be delivered")
 		}
-		step, err := SubmitUndelivered(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, why.Error(), g.now)
+		step, err := SubmitUndelivered(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.query(), why.Error())
 		if err != nil {
 			g.t.Fatal(err)
 		}
 		return g.told(g.take(step)[1:])
 	}
 	if word == "anyway" {
-		step, err := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
+		step, err := SubmitAnyway(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.query())
 		if err != nil {
 			g.t.Fatal(err)
 		}
 		return g.told(g.take(step))
 	}
-	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.d, g.now)
+	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, g.query())
 	if err != nil {
 		return "error " + string(err.(*p.Error).Code)
 	}
@@ -180,7 +180,7 @@ func (g *stage) profile(args []string) {
 			profile.AutonomyBudget = ptr(float64(g.numbers([]string{value})[0]))
 		case key == "contract": // which the package breaks
 			profile.Contract = &p.Contract{}
-			g.d.contract = func(agent *p.Profile) *p.Error {
+			g.contract = func(agent *p.Profile) *p.Error {
 				return p.Errorf(p.CodeContract, "context", "it breaks the contract of %s", agent.ID)
 			}
 		case key == "approve":

@@ -70,6 +70,7 @@ import (
 //
 // The supervisor
 //
+//	remembered OUTCOME   what an index knows of it, after the ledger has lost its end
 //	reconcile   children N:OUTCOME…   chain N:OUTCOME|open|on   source open|completed|ended (its parent's attempt)   arrived   lost   (of the return)
 //
 // Breakers (stage_words_test.go)
@@ -148,7 +149,15 @@ type stage struct {
 	reason string // of the last reroute, escalation or end
 	grants map[int]*p.Limits
 
+	contract Contract
+	reserved Reserved
+
 	otherSeq uint64 // of the ends of other handoffs
+}
+
+// query returns the arguments of the next decision.
+func (g *stage) query() Query {
+	return Query{Directory: g.d, Now: g.now, Contract: g.contract, Reserved: g.reserved}
 }
 
 func play(t *testing.T, steps string) {
@@ -206,14 +215,11 @@ func (g *stage) step(word string, args []string) string {
 	case "disconnected":
 		g.d.ConnectedSince = time.Time{}
 	case "reserved":
-		g.d.reserved = map[string]bool{}
-		for _, agent := range args {
-			g.d.reserved[agent] = true
-		}
+		g.reserved = Reserved{}.and(args)
 	case "no_agent":
 		delete(g.d.Agents, args[0])
 	case "reconcile":
-		return g.told(g.line.decide(g.d, g.now))
+		return g.told(g.line.decide(g.query()))
 	case "submit", "anyway", "undelivered":
 		return g.submit(word, args)
 	case "fleet":

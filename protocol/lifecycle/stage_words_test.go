@@ -58,7 +58,7 @@ func (g *stage) breaker(word string, args []string) (said string, ok bool) {
 		}
 		return said, true
 	case "due":
-		due := BreakerDue(g.state, g.d, g.now)
+		due := BreakerDue(g.state, g.query())
 		if due.IsZero() {
 			return "nothing", true
 		}

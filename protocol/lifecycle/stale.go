@@ -7,17 +7,16 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Staleness is the fence: an event names the offer, the holder, the fence, the
-// attempt, the level or the question that it is about, and is stale when that is not
-// the current one, or is over. Each function says in words why; nothing is not stale.
-// The rows of the table name them.
+// Staleness is the fence: an event names the offer, holder, fence, attempt, level or question that
+// it is about, and is stale when that is over or not the current one. Each function returns the
+// cause in words; empty is not stale. The rows of the table name these functions.
 
-// fenced is the staleness of an event of a holder, which names its fence alone.
+// fenced returns the staleness of a holder's event that names only its fence.
 func fenced[E p.Event](fence func(E) uint64) func(*p.State, E) string {
 	return func(s *p.State, e E) string { return staleFence(s, fence(e)) }
 }
 
-// when is the staleness of an event that has one reason.
+// when returns the staleness of an event that has one cause.
 func when[E p.Event](why string, stale func(*p.State, E) bool) func(*p.State, E) string {
 	return func(s *p.State, e E) string {
 		if stale(s, e) {
@@ -54,9 +53,9 @@ func staleSubmitted(s *p.State, _ *p.Submitted) string {
 
 func staleOffered(s *p.State, e *p.Offered) string {
 	if s.Phase == p.Pending && offerUntouched(s) {
-		return "an offer stands that no worker has touched"
+		return "the current offer is open, and no worker has touched it"
 	}
-	if s.Agent != "" && e.Agent != "" && e.Agent != s.Agent { // what moves it says so first
+	if s.Agent != "" && e.Agent != "" && e.Agent != s.Agent { // a move names its agent first
 		return fmt.Sprintf("it is no longer with %s", e.Agent)
 	}
 	return ""
@@ -67,7 +66,7 @@ func staleClaimed(s *p.State, e *p.Claimed) string {
 }
 
 func staleAccepted(s *p.State, e *p.Accepted) string {
-	// The holder that polls goes on from claimed to accepted.
+	// A holder that polls goes from claimed to accepted.
 	return staleOffer(s, e.Offer, e.Holder, !s.Held() || s.Holder == e.Holder && s.Fence == 0)
 }
 
@@ -182,8 +181,8 @@ func staleLateResultUsed(s *p.State, e *p.LateResultUsed) string {
 	return ""
 }
 
-// staleOffer judges an event about an offer. mine says that the event comes
-// from the holder that may speak for the offer now.
+// staleOffer judges an event about an offer. mine means that the event comes from the holder that
+// has the offer now.
 func staleOffer(s *p.State, offer uint64, holder string, mine bool) string {
 	switch {
 	case offer == 0 || offer != s.Offer:
@@ -210,17 +209,16 @@ func staleHolder(s *p.State, holder string, fence uint64) string {
 	return fmt.Sprintf("holder %q with fence %d, the current one is %q with %d", holder, fence, s.Holder, s.Fence)
 }
 
-// offerUntouched tells whether the current offer stands as it was made: no holder
-// has had it, so there is no reason for another.
+// offerUntouched reports whether no holder has had the current offer, so that there is no reason
+// for another one.
 func offerUntouched(s *p.State) bool {
 	return s.Offer != 0 && !s.Held() && s.ClaimedAt.IsZero() && s.AcceptedAt.IsZero()
 }
 
-// hasRunOut tells whether the clock that an event says ran out is one that runs, and
-// had run out by then: the time-out of an earlier offer or attempt may look the
-// same in all else.
+// hasRunOut reports whether the clock of the event is running, and had run out by then. The
+// time-out of an earlier offer or attempt may be equal in all other fields.
 func hasRunOut(s *p.State, e *p.TimedOut) bool {
-	if s.Phase == p.AwaitingSource || asksAtGate(s.Gate) && (e.Clock != p.ClockReturn || !waitsOn(s)) { // what may not begin closes at its deadline
+	if s.Phase == p.AwaitingSource || asksAtGate(s.Gate) && (e.Clock != p.ClockReturn || !waitsOn(s)) { // a handoff that may not begin closes at its deadline
 		return false
 	}
 	waits := s.Phase == p.Pending && !s.Held() && s.Aggregate == nil && e.Agent == s.Agent

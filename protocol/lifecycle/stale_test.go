@@ -144,7 +144,7 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 		s.Overrides.OnTimeout = ptr(p.OnTimeoutEscalate)
 		s.ReturnExpected = true
 	})
-	submitted, err := Submit(ticket, l.state.Summary, p.Submitted{Package: []byte(`{}`)}, d, t0)
+	submitted, err := Submit(ticket, l.state.Summary, p.Submitted{Package: []byte(`{}`)}, d.At(t0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,37 +170,37 @@ func life(t testing.TB) (appends [][]p.Event, states []p.State) {
 	decide := func(after time.Duration) {
 		t.Helper()
 		now = now.Add(after)
-		add(Decide(l.state, d, now).Events...)
+		add(mustDecide(l.state, d, now).Events...)
 	}
 	accept("w1")
 	add(&p.Failed{Meta: tick(), Fence: l.state.Fence, Attempt: 1, Code: "exit", Retryable: true})
 	decide(0)        // retry scheduled
 	decide(10 * sec) // offered
 	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckConditional, NeedsContext: []string{"branch"}}, false, tick().At))
-	do(Answer(l.state, d, p.Answer{By: "src", Question: 1, Text: "main"}, tick().At))
+	do(Answer(l.state, d.At(tick().At), p.Answer{By: "src", Question: 1, Text: "main"}))
 	do(Acknowledge(l.state, l.claimant("w1"), p.Ack{Status: p.AckRejected, Reason: "no"}, false, tick().At))
 	decide(0) // rerouted to b
 	add(&p.Claimed{Meta: tick(), Offer: l.state.Offer, Agent: "b", Holder: "cli", LeaseMS: lease})
 	decide(time.Minute) // lease lost
 	accept("w2")
-	do(Release(l.state, d, "w2", "drain", nil, tick().At))
+	do(Release(l.state, d.At(tick().At), "w2", "drain", nil))
 	accept("w3")
 	add(&p.Reminded{Meta: tick(), Fence: l.state.Fence})
 	d.live("b", "w3", 1)
-	decide(2 * time.Hour)                                                                                                // work timeout, escalated to a person
-	do(Answer(l.state, d, p.Answer{By: p.Human, Question: l.state.EscalationQuestion, Text: "as you think"}, tick().At)) // back to b
+	decide(2 * time.Hour)                                                                                                   // work timeout, escalated to a person
+	do(Answer(l.state, d.At(tick().At), p.Answer{By: p.Human, Question: l.state.EscalationQuestion, Text: "as you think"})) // back to b
 	accept("w4")
 	lost := l.state.Fence
 	do(HandOff(l.state, Next{HandedOff: p.HandedOff{N: 0, Ticket: p.ChildTicketN(ticket, 0)}}, tick().At))
 	do(Suspend(l.state, "w4", []int{0}, tick().At))
-	do(MarkChildren(l.state, d, []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}, tick().At))
+	do(MarkChildren(l.state, d.At(tick().At), []p.ChildClosed{{N: 0, Outcome: p.OutcomeSuccess}}))
 	accept("w5")
-	do(Escalate(l.state, d, "w5", "over my head", "it is one of two", tick().At))
-	do(TakeNow(l.state, d, Claimant{Agent: p.Human, Holder: "somebody", LeaseMS: lease}, "", tick().At))
+	do(Escalate(l.state, d.At(tick().At), "w5", "over my head", "it is one of two"))
+	do(TakeNow(l.state, d.At(tick().At), Claimant{Agent: p.Human, Holder: "somebody", LeaseMS: lease}, ""))
 	add(&p.Progressed{Meta: tick(), Fence: l.state.Fence, Progress: p.Progress{Percent: 50}})
 	add(Park(l.state, p.ResultParked{Holder: "w4", Fence: lost, Status: p.Success}, tick().At).Events...)
 	add(&p.CancelRequested{Meta: tick()})
-	do(Complete(l.state, d, p.Completed{Status: p.Success}, nil, tick().At))
+	do(Complete(l.state, d.At(tick().At), p.Completed{Status: p.Success}, nil))
 	add(&p.Returned{Meta: tick(), Delivered: true})
 	if !l.state.Closed || l.state.Phase != p.PhaseReturned || l.state.EscalationLevel != 1 || l.state.Escalations != 2 || l.state.Reroutes != 1 || l.state.Supplements != 2 {
 		t.Fatalf("the life took another turn: %s", asJSON(t, l.state))

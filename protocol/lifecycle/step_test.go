@@ -60,11 +60,11 @@ func TestStepAppliesOnce(t *testing.T) {
 	group, awaiting := stateIn(t, "group"), stateIn(t, "pending")
 	try("Assign", group, func() (Step, error) { return Assign(group, 1, []string{"a"}, t0) })
 	awaiting.Phase, awaiting.Agent, awaiting.Offer, awaiting.AwaitsSource, awaiting.N = p.AwaitingSource, "", 0, true, 1
-	try("FollowSource", awaiting, func() (Step, error) { return FollowSource(awaiting, p.State{}, d, t0) })
+	try("FollowSource", awaiting, func() (Step, error) { return FollowSource(awaiting, p.State{}, d.At(t0)) })
 	summary := p.Summary{Type: p.Sequential, Source: "src", Target: p.Target{Agent: "a"}, Priority: p.Normal, Digest: "sha256:0"}
-	try("Submit", p.State{}, func() (Step, error) { return Submit(ticket, summary, p.Submitted{}, d, t0) })
+	try("Submit", p.State{}, func() (Step, error) { return Submit(ticket, summary, p.Submitted{}, d.At(t0)) })
 	summary.Target.Agent = "nobody"
-	try("SubmitAnyway", p.State{}, func() (Step, error) { return SubmitAnyway(ticket, summary, p.Submitted{}, d, t0) })
+	try("SubmitAnyway", p.State{}, func() (Step, error) { return SubmitAnyway(ticket, summary, p.Submitted{}, d.At(t0)) })
 	for name := range constructors(p.State{}, d) {
 		if made[name] == 0 {
 			t.Errorf("%s made no append", name)
@@ -89,11 +89,11 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		return func() (Step, error) { return Acknowledge(s, c, ack, true, now) }
 	}
 	return map[string]func() (Step, error){
-		"Decide":      func() (Step, error) { return Decide(s, d, now), nil },
-		"Decide late": func() (Step, error) { return Decide(s, d, now.Add(31*24*time.Hour)), nil },
-		"Claim":       func() (Step, error) { _, step := Claim(s, c, d, now); return step, nil },
+		"Decide":      func() (Step, error) { return Decide(s, d.At(now)) },
+		"Decide late": func() (Step, error) { return Decide(s, d.At(now.Add(31*24*time.Hour))) },
+		"Claim":       func() (Step, error) { _, step, err := Claim(s, c, d.At(now)); return step, err },
 		"Claim, then": func() (Step, error) {
-			verdict, step := Claim(s, c, d, now)
+			verdict, step := mustClaim(s, c, d, now)
 			if verdict != Take {
 				return Step{}, nil
 			}
@@ -104,30 +104,30 @@ func constructors(s p.State, d *Directory) map[string]func() (Step, error) {
 		"reject":    answer(p.Ack{Status: p.AckRejected}),
 		"ask":       answer(p.Ack{Status: p.AckConditional, NeedsContext: []string{"x"}}),
 		"ClaimOnly": func() (Step, error) { return ClaimOnly(s, c, 0, now) },
-		"Release":   func() (Step, error) { return Release(s, d, holder, "drain", nil, now) },
+		"Release":   func() (Step, error) { return Release(s, d.At(now), holder, "drain", nil) },
 		"Extend":    func() (Step, error) { return Extend(s, holder, time.Minute, "more", now) },
 		"Progress":  func() (Step, error) { return Progress(s, holder, p.Progress{Percent: 1}, now) },
 		"Fail":      func() (Step, error) { return Fail(s, holder, Failure{Code: "exit"}, now) },
 		"Complete": func() (Step, error) {
-			return Complete(s, d, p.Completed{Status: p.Success}, []Next{{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}}, now)
+			return Complete(s, d.At(now), p.Completed{Status: p.Success}, []Next{{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}})
 		},
-		"RollBackHeld": func() (Step, error) { return RollBackHeld(s, d, p.RolledBack{Reason: "no"}, now) },
+		"RollBackHeld": func() (Step, error) { return RollBackHeld(s, d.At(now), p.RolledBack{Reason: "no"}) },
 		"HandOff":      func() (Step, error) { return HandOff(s, Next{HandedOff: p.HandedOff{N: 7, Ticket: "child"}}, now) },
 		"Suspend":      func() (Step, error) { return Suspend(s, holder, []int{0}, now) },
-		"Escalate":     func() (Step, error) { return Escalate(s, d, holder, "why", "", now) },
+		"Escalate":     func() (Step, error) { return Escalate(s, d.At(now), holder, "why", "") },
 		"Answer": func() (Step, error) {
-			return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Text: "so", Permit: true}, now)
+			return Answer(s, d.At(now), p.Answer{By: p.Human, Question: QuestionOf(s).N, Text: "so", Permit: true})
 		},
 		"deny": func() (Step, error) {
-			return Answer(s, d, p.Answer{By: p.Human, Question: QuestionOf(s).N, Deny: true}, now)
+			return Answer(s, d.At(now), p.Answer{By: p.Human, Question: QuestionOf(s).N, Deny: true})
 		},
-		"Cancel":   func() (Step, error) { return Cancel(s, d, "src", "enough", true, now) },
-		"RollBack": func() (Step, error) { return RollBack(s, d, "src", "enough", now) },
+		"Cancel":   func() (Step, error) { return Cancel(s, d.At(now), "src", "enough", true) },
+		"RollBack": func() (Step, error) { return RollBack(s, d.At(now), "src", "enough") },
 		"TakeNow": func() (Step, error) {
-			return TakeNow(s, d, Claimant{Agent: "b", Holder: "h2", LeaseMS: lease}, "", now)
+			return TakeNow(s, d.At(now), Claimant{Agent: "b", Holder: "h2", LeaseMS: lease}, "")
 		},
-		"RerouteTo":    func() (Step, error) { return RerouteTo(s, d, "b", "src", "", time.Time{}, now) },
-		"MarkChildren": func() (Step, error) { return MarkChildren(s, d, ends, now) },
+		"RerouteTo":    func() (Step, error) { return RerouteTo(s, d.At(now), "b", "src", "", time.Time{}) },
+		"MarkChildren": func() (Step, error) { return MarkChildren(s, d.At(now), ends) },
 		"Park": func() (Step, error) {
 			return Park(s, p.ResultParked{Holder: "old", Fence: 99, Status: p.Success}, now), nil
 		},

@@ -11,8 +11,8 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// ResolvePolicy is the policy for a package at an agent: the defaults, then the fleet's, then the
-// agent's, then the package's own. d has the settings of the fleet; nil has none.
+// ResolvePolicy returns the policy for a package at an agent: the defaults, then the fleet's, then
+// the agent's, then the package's own. d has the settings of the fleet; nil has none.
 func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 	policy := p.DefaultPolicy().With(d.fleetPolicy())
 	if profile.MaxExecutionMS > 0 {
@@ -21,60 +21,64 @@ func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 	return policy.With(profile.Policy).With(s.Overrides)
 }
 
-// Submit decides the first append of a handoff: which agent gets the offer, under which policy. body
-// holds the package, or says where it lies. A *protocol.Error is that of Admit.
+// Submit decides the first append of a handoff: the agent of the offer, and the policy. body holds
+// the package, or its address. It returns the *protocol.Error of Admit.
 //
-// An experiment refuses nothing: where the agent of its variant may not have the handoff now, the
-// package's own target gets it, and the state names the variant with FellBack behind it.
-func Submit(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
-	d = d.At(now)
-	summary = d.classify(summary)
+// An experiment refuses nothing: if the agent of its variant may not have the handoff now, the
+// package's own target gets it, and the state names the variant with the suffix FellBack.
+func Submit(ticket string, summary p.Summary, body p.Submitted, q Query) (Step, error) {
+	q = q.withBreakers()
+	summary = q.classify(summary)
 	waits := summary.OnOpen == p.OnOpenWait
-	if d == nil || d.Fleet == nil || len(d.Fleet.Experiments) == 0 { // as a rule
-		return submitTo(ticket, summary, body, d, now, waits, "")
+	if q.Directory == nil || q.Fleet == nil || len(q.Fleet.Experiments) == 0 { // usual case
+		return submitTo(ticket, summary, body, q, waits, "")
 	}
-	varied := InExperiment(ticket, summary, d.Fleet)
+	varied := InExperiment(ticket, summary, q.Fleet)
 	if !movesTarget(&varied, &summary) {
-		return submitTo(ticket, varied, body, d, now, waits, "")
+		return submitTo(ticket, varied, body, q, waits, "")
 	}
 	first := varied
-	first.OnUnknown = "" // the package's own target is there
-	step, err := submitTo(ticket, first, body, d, now, false, "")
+	first.OnUnknown = "" // the package's own target exists
+	step, err := submitTo(ticket, first, body, q, false, "")
 	var refused, own *p.Error
 	if !errors.As(err, &refused) {
 		return step, err
 	}
-	cause, _, _ := strings.Cut(refused.Message, ";") // and not what to do about it
-	why := fmt.Sprintf("the variant %s of an experiment cannot take it: %s", varied.Variant, cause)
+	why, _, _ := strings.Cut(refused.Message, ";") // without the advice
+	why = fmt.Sprintf("the variant %s of an experiment cannot take it: %s", varied.Variant, why)
 	fallen := summary
 	fallen.Variant = varied.Variant + FellBack
-	step, err = submitTo(ticket, fallen, body, d, now, waits, p.CutText(why, p.ReasonBytesMax))
+	step, err = submitTo(ticket, fallen, body, q, waits, p.CutText(why, p.ReasonBytesMax))
 	if !errors.As(err, &own) {
 		return step, err
 	}
 	if waits && errors.Is(refused, errBreakerOpen) {
-		return submitTo(ticket, varied, body, d, now, true, "")
+		return submitTo(ticket, varied, body, q, true, "")
 	}
-	if own.Message == refused.Message { // of the source, say
+	if own.Message == refused.Message { // of the source, for example
 		return Step{}, err
 	}
 	both := *own
-	both.Message += "; " + why
+	cause, advice, advises := strings.Cut(own.Message, "; ")
+	both.Message = cause + "; " + why
+	if advises {
+		both.Message += "; " + advice
+	}
 	return Step{}, &both
 }
 
-// awaitsAgent reports whether a submission waits for an agent that is not there yet, and err is that.
+// awaitsAgent reports whether err is a missing agent that the submission waits for.
 func awaitsAgent(s *p.Summary, err error) bool {
 	var missing *p.Error
 	return s.OnUnknown == p.OnOpenWait && errors.As(err, &missing) &&
 		(missing.Code == p.CodeUnknownAgent || missing.Code == p.CodeNoAgent && missing.Field == "target.capability")
 }
 
-// submitTo is Submit in no experiment, or with what one has made of the summary. waits is that a
-// breaker which is open keeps it waiting, and does not refuse it; note is a warning about its way.
-func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time, waits bool, note string) (Step, error) {
-	d = d.forTicket(ticket, summary)
-	routing, err := Admit(summary, d)
+// submitTo is Submit without experiments, or with a varied summary. waits means that an open
+// breaker delays it instead of refusing it; note is a warning about its route.
+func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits bool, note string) (Step, error) {
+	q = q.forTicket(ticket)
+	routing, err := Admit(summary, q)
 	waits = waits && errors.Is(err, errBreakerOpen) || awaitsAgent(&summary, err)
 	if err != nil && !waits {
 		return Step{}, err
@@ -82,30 +86,30 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, 
 	if note != "" {
 		routing.Warnings = append(slices.Clone(routing.Warnings), note)
 	}
-	submitted := submittedEvent(ticket, summary, body, d, now)
-	mark, _, _ := d.lets(routing.Choice, ticket)
+	submitted := submittedEvent(ticket, summary, body, q.Directory, q.Now)
+	mark, _, _ := q.lets(routing.Choice, ticket)
 	if summary.Aggregate != nil || summary.AwaitsSource || waits || mark == p.BreakerProbe {
-		// Its members are offered; or it is, when its source has completed (FollowSource), or when a
-		// supervisor finds that the breaker of its agent lets it through, or that there is one.
+		// The offer follows later: to its members; when its source has completed (FollowSource); or when
+		// a supervisor finds that the breaker of its agent lets it through, or that an agent now exists.
 		return StepOf(p.State{}, submitted)
 	}
-	if summary.Bids != nil && summary.Target.Capability != "" { // redriven to an agent it has no others
-		gated, err := callBids(ticket, &submitted.Summary, d, submitted.Meta)
+	if summary.Bids != nil && summary.Target.Capability != "" { // redriven to one agent
+		gated, err := callBids(ticket, &submitted.Summary, q, submitted.Meta)
 		if err != nil {
 			return Step{}, err
 		}
 		return StepOf(p.State{}, submitted, gated)
 	}
-	profile, _ := d.Agent(routing.Choice)
-	submitted.Policy = ResolvePolicy(summary, profile, d)
-	if submitted.Summary.Limits != nil && !isSubmitted(&summary) { // it may have got nothing to begin with
+	profile, _ := q.Agent(routing.Choice)
+	submitted.Policy = ResolvePolicy(summary, profile, q.Directory)
+	if submitted.Summary.Limits != nil && !isSubmitted(&summary) { // its grant may be empty
 		t, err := StepOf(p.State{}, submitted)
 		if err == nil && exhaustedBudget(&t.State) != "" {
-			err = t.add(withinBudget(t.State, d, offerOrGate(&t.State, d, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), now)...)
+			err = t.add(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), q.Now)...)
 			return t, err
 		}
 	}
-	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, d, now), now); terms != nil {
+	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, q.Directory, q.Now), q.Now); terms != nil {
 		terms.Agent, terms.Offer = routing.Choice, OfferSubmitted
 		return StepOf(p.State{}, submitted, &p.Gated{Meta: submitted.Meta, GateTerms: *terms, Routing: &routing})
 	}
@@ -117,35 +121,35 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, d *Directory, 
 	return StepOf(p.State{}, submitted, offered)
 }
 
-// SubmitAnyway is Submit for a handoff that was promised already: the child of
-// another, a return, a redrive. Where its target is not to be had it begins
-// without an offer, and the next reconcile finds an agent, or escalates it.
-func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) (Step, error) {
-	if t, err := Submit(ticket, summary, body, d, now); err == nil {
+// SubmitAnyway is Submit for a handoff that was promised already: the child of another, a return, a
+// redrive. If its target is unavailable it begins without an offer, and the next reconcile finds an
+// agent, or escalates it.
+func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, q Query) (Step, error) {
+	if t, err := Submit(ticket, summary, body, q); err == nil {
 		return t, nil
 	}
-	return StepOf(p.State{}, submittedEvent(ticket, summary, body, d, now))
+	return StepOf(p.State{}, submittedEvent(ticket, summary, body, q.Directory, q.Now))
 }
 
-// SubmitUndelivered is Submit for what was handed on with a result and no agent can be given:
-// why says the reason. The work that it follows from is done and stays done, so that it begins
-// all the same, with the authority of its source, which sends it on (RerouteTo), answers it when
-// the agent is there, or does it. The policy may have it wait for its agent, go back to its
-// source or end instead. d has the source and those above it.
-func SubmitUndelivered(ticket string, summary p.Summary, body p.Submitted, d *Directory, why string, now time.Time) (Step, error) {
-	t, err := StepOf(p.State{}, submittedEvent(ticket, summary, body, d, now))
+// SubmitUndelivered submits a handoff that continues from a result but cannot be given to any
+// agent; why is the reason. The work before it is done and stays done. So it begins with the
+// authority of its source, which reroutes it (RerouteTo), answers it when the agent is available,
+// or does it. The policy may instead have it wait for its agent, return to its source or end. d has
+// the source and those above it.
+func SubmitUndelivered(ticket string, summary p.Summary, body p.Submitted, q Query, why string) (Step, error) {
+	t, err := StepOf(p.State{}, submittedEvent(ticket, summary, body, q.Directory, q.Now))
 	if err != nil || summary.Aggregate != nil {
 		return t, err
 	}
-	err = t.add(undelivered(t.State, d, p.Meta{At: now, By: By}, why)...)
+	err = t.add(undelivered(t.State, q, p.Meta{At: q.Now, By: By}, why)...)
 	return t, err
 }
 
-// undelivered says what follows for a handoff that is with no agent, and that none can be given.
-func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
+// undelivered decides the next step of a handoff without an agent, if no agent can be given it.
+func undelivered(s p.State, q Query, meta p.Meta, words string) []p.Event {
 	why := reason{ReasonUndelivered, p.Facts{Agent: s.Target.String()}}
-	if _, known := d.Agent(s.Target.Agent); s.Target.Agent != "" && !known && d != nil {
-		if near := p.Nearest(s.Target.Agent, slices.Collect(maps.Keys(d.Agents))); len(near) > 0 {
+	if _, known := q.Agent(s.Target.Agent); s.Target.Agent != "" && !known && q.Directory != nil {
+		if near := p.Nearest(s.Target.Agent, slices.Collect(maps.Keys(q.Agents))); len(near) > 0 {
 			words += "; the nearest: " + strings.Join(near, ", ")
 		}
 	}
@@ -153,11 +157,11 @@ func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
 	case p.NoTakerQueue:
 		return nil
 	case p.NoTakerReturn, p.NoTakerClose:
-		return noTaker(s, d, meta, p.OutcomeRejected, why)
+		return noTaker(s, q, meta, p.OutcomeRejected, why)
 	}
 	from := s
-	from.Agent = s.Source // its authority is the one above the agent that handed it on
-	level, to, ok := nextAuthority(from, d)
+	from.Agent = s.Source // its authority is the one above the agent that handed it off
+	level, to, ok := nextAuthority(from, q)
 	if !ok {
 		end := closed(meta, p.OutcomeRejected, why.causing(ReasonNoAuthority), p.Human)
 		end.Message += ": " + words
@@ -165,13 +169,13 @@ func undelivered(s p.State, d *Directory, meta p.Meta, words string) []p.Event {
 	}
 	return []p.Event{
 		&p.Escalated{Meta: meta, Level: level, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words() + ": " + words},
-		offer(s, d, meta, to, OfferEscalation, nil),
+		offer(s, q, meta, to, OfferEscalation, nil),
 	}
 }
 
-// submittedEvent makes the event of a submission, which an offer follows as a rule.
+// submittedEvent returns the event of a submission, which is usually followed by an offer.
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
-	summary = d.classify(summary) // what was promised may not have been admitted
+	summary = d.classify(summary) // a promised handoff may not have been admitted
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = ResolvePolicy(summary, p.Profile{}, d)
 	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""
@@ -183,7 +187,7 @@ func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Direc
 	return &body
 }
 
-// has tells whether there is an agent with a capability, fit or not.
+// has reports whether there is an agent with a capability, fit or not.
 func (d *Directory) has(capability string) bool {
 	if d == nil {
 		return false

@@ -205,10 +205,10 @@ func (w *world) throughTheWire(h *thread, r p.Record) p.State {
 // reconcile is what a supervisor does: decide, append, and find nothing more to do.
 func (w *world) reconcile(h *thread) {
 	w.cur = h
-	step := Decide(h.state, w.d, w.now)
+	step := mustDecide(h.state, w.d, w.now)
 	w.checkReasons(h, h.state, step.Events)
 	w.take(h, step)
-	if more := Decide(h.state, w.d, w.now).Events; len(more) > 0 {
+	if more := mustDecide(h.state, w.d, w.now).Events; len(more) > 0 {
 		w.fail(h, "decided %s again at once", brief(more))
 	}
 	w.checkReconciled(h)
@@ -216,8 +216,8 @@ func (w *world) reconcile(h *thread) {
 		return
 	}
 	// With nothing else happening, nothing is due before the next clock.
-	if next := wakeAfter(h.state, w.now); !next.IsZero() && len(Decide(h.state, nil, w.now).Events) == 0 {
-		if early := Decide(h.state, nil, next.Add(-1)).Events; len(early) > 0 {
+	if next := wakeAfter(h.state, w.now); !next.IsZero() && len(mustDecide(h.state, nil, w.now).Events) == 0 {
+		if early := mustDecide(h.state, nil, next.Add(-1)).Events; len(early) > 0 {
 			w.fail(h, "%s is due before the wake-up at %s", brief(early), next)
 		}
 	}

@@ -45,7 +45,7 @@ func TestWakeAndNextReconcile(t *testing.T) {
 		{"working: reminded", in("working", func(s *p.State) { s.RemindedAt = t0.Add(48 * time.Minute) }), 59*time.Minute + 30*sec, time.Hour + sec, time.Hour + sec},
 		{"working: no work timeout: reminded of the deadline", in("working", func(s *p.State) { s.Policy.WorkTimeoutMS = 0 }), sec, 69120200 * time.Millisecond, 61 * sec},
 		{"asking", in("asking", nil), 59*time.Minute + 30*sec, time.Hour + sec, time.Hour + sec},
-		{"deferred", in("deferred", nil), 30 * sec, 61 * sec, 61 * sec},
+		{"deferred, and spread", in("deferred", nil), 30 * sec, 65145 * time.Millisecond, 65145 * time.Millisecond},
 		{"retrying", in("retrying", nil), 30 * sec, time.Minute, time.Minute},
 		{"working: the progress timeout", in("working", func(s *p.State) { s.Policy.ProgressTimeoutMS = 60_000 }), 50 * sec, 61 * sec, 61 * sec},
 		{"working: the progress timeout, from the last sign", in("working", func(s *p.State) { s.Policy.ProgressTimeoutMS, s.ProgressAt = 60_000, t0.Add(30*sec) }), 50 * sec, 90 * sec, 90 * sec},

@@ -46,13 +46,13 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "extend":
 		return Extend(s, holder, g.duration(first), "it takes longer", g.now)
 	case "partial":
-		return Complete(s, g.d, p.Completed{Status: p.Partial}, nil, g.now)
+		return Complete(s, g.query(), p.Completed{Status: p.Partial}, nil)
 	case "complete_with":
-		return Complete(s, g.d, p.Completed{Status: p.Success}, g.children(args), g.now)
+		return Complete(s, g.query(), p.Completed{Status: p.Success}, g.children(args))
 	case "await":
-		return Await(s, g.d, s.Holder, g.children(args), nil, &p.Completed{Status: p.Success}, g.now)
+		return Await(s, g.query(), s.Holder, g.children(args), nil, &p.Completed{Status: p.Success})
 	case "await_again": // what an earlier attempt handed off
-		return Await(s, g.d, s.Holder, nil, g.numbers(args), &p.Completed{Status: p.Success}, g.now)
+		return Await(s, g.query(), s.Holder, nil, g.numbers(args), &p.Completed{Status: p.Success})
 	case "want", "want_key", "want_after": // a package, or a key of one
 		return g.want(word, first, args[1:])
 	case "release":
@@ -60,7 +60,7 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		if first == "half" {
 			late = &p.ResultParked{Status: p.Partial}
 		}
-		return Release(s, g.d, holder, "drain", late, g.now)
+		return Release(s, g.query(), holder, "drain", late)
 	case "reject":
 		return acknowledge(p.Ack{Status: p.AckRejected, ReasonCode: "unable", Reason: "cannot", SuggestedAlternative: first})
 	case "ask":
@@ -70,7 +70,7 @@ func (g *stage) act(word string, args []string) (Step, error) {
 		}
 		return acknowledge(ack)
 	case "deadlock":
-		return BreakDeadlock(s, g.d, Deadlock{Cycle: []string{s.Ticket, "other"}, Agents: strings.Split(first, ","), Youngest: s}, g.now)
+		return BreakDeadlock(s, g.query(), Deadlock{Cycle: []string{s.Ticket, "other"}, Agents: strings.Split(first, ","), Youngest: s})
 	case "permission":
 		return acknowledge(p.Ack{Status: p.AckConditional, NeedsPermission: args})
 	case "defer":
@@ -80,9 +80,9 @@ func (g *stage) act(word string, args []string) (Step, error) {
 	case "fail":
 		return g.fail(meta, first)
 	case "escalate":
-		return Escalate(s, g.d, holder, first, "as far as I see", g.now)
+		return Escalate(s, g.query(), holder, first, "as far as I see")
 	case "hand_back":
-		return RollBackHeld(s, g.d, p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)}, g.now)
+		return RollBackHeld(s, g.query(), p.RolledBack{Meta: meta, Reason: "cannot go on", Result: []byte(`{}`)})
 	case "handoff", "handoff_after", "goto", "goto_early":
 		return g.handOn(word, g.numbers(args[:1])[0], args[1:])
 	case "suspend":
@@ -119,7 +119,7 @@ func (g *stage) handOn(word string, n int, options []string) (Step, error) {
 			body.Usage = &usage
 		}
 	}
-	return Complete(g.state, g.d, body, []Next{next}, g.now)
+	return Complete(g.state, g.query(), body, []Next{next})
 }
 
 // fail ends the attempt.
@@ -151,7 +151,7 @@ func (g *stage) use(word, said string) (step Step, known bool, err error) {
 		}
 		step, err = Progress(s, s.Holder, progress, g.now)
 	case "complete":
-		step, err = Complete(s, g.d, p.Completed{Status: p.Success, Usage: &usage}, nil, g.now)
+		step, err = Complete(s, g.query(), p.Completed{Status: p.Success, Usage: &usage}, nil)
 	default:
 		return step, false, nil
 	}
@@ -200,13 +200,13 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 				answer.LetOthers = arg == "others"
 			}
 		}
-		step, err = Answer(s, g.d, answer, g.now)
+		step, err = Answer(s, g.query(), answer)
 	case "cancel":
-		step, err = Cancel(s, g.d, "src", "enough", strings.Join(args, "") == "children", g.now)
+		step, err = Cancel(s, g.query(), "src", "enough", strings.Join(args, "") == "children")
 	case "return":
-		step, err = RollBack(s, g.d, "src", "not theirs", g.now)
+		step, err = RollBack(s, g.query(), "src", "not theirs")
 	case "take":
-		step, err = TakeNow(s, g.d, Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster", g.now)
+		step, err = TakeNow(s, g.query(), Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster")
 	case "reroute":
 		by, rest := "src", args[1:]
 		if asks := QuestionOf(s).Kind; asks == AsksAuthority {
@@ -218,30 +218,34 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		if len(rest) > 0 && rest[0] == p.Human {
 			by, rest = rest[0], rest[1:]
 		}
-		step, err = RerouteTo(s, g.d, args[0], by, "better", g.newDeadline(rest), g.now)
+		step, err = RerouteTo(s, g.query(), args[0], by, "better", g.newDeadline(rest))
 	case "raise":
-		step, err = Raise(s, g.d, "human", g.limits(args[0]).Granted(), g.now)
+		by := p.Human
+		if len(args) > 1 {
+			by = strings.TrimPrefix(args[1], "by=")
+		}
+		step, err = Raise(s, g.query(), by, g.limits(args[0]).Granted())
 	case "redrive":
 		step, err = Redrive(s, "src", g.now)
 	case "dismiss":
 		step, err = Dismiss(s, "src", "seen", g.now)
 	case "children":
-		step, err = MarkChildren(s, g.d, g.ends(args), g.now)
+		step, err = MarkChildren(s, g.query(), g.ends(args))
 	case "chain": // the end of the child that it goes on with: an outcome, open or on
 		n, how, _ := strings.Cut(args[0], ":")
 		last := p.State{Ticket: p.ChildTicketN(ticket, g.numbers([]string{n})[0]), Closed: how != "open", Outcome: p.Outcome(how)}
 		if how == "on" {
 			last.Outcome, last.Children = p.OutcomeSuccess, &p.Children{Next: 1}
 		}
-		step, err = EndChain(s, g.d, last, g.now)
+		step, err = EndChain(s, g.query(), last)
 	case "source": // how the attempt of its parent went
 		parent := p.State{Ticket: "parent", Children: &p.Children{}}
 		if args[0] != "ended" {
 			parent.Children.After = p.Bits("").With(s.N - 1)
 		}
 		parent.Closed = args[0] != "open"
-		step, err = FollowSource(s, parent, g.d, g.now)
-	case "parent": // how that of a child stands: open, received, closed or gone
+		step, err = FollowSource(s, parent, g.query())
+	case "parent": // the state of a child's: open, received, closed or gone
 		parent := p.State{Ticket: "parent", Children: &p.Children{}, Closed: args[0] == "closed"}
 		switch args[0] {
 		case "received":
@@ -249,7 +253,9 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		case "gone":
 			parent = p.State{}
 		}
-		step, err = SettleChild(s, parent, g.d, g.now)
+		step, err = SettleChild(s, parent, g.query())
+	case "remembered": // the outcome that an index has of it, after the ledger has lost its end
+		step, err = CloseLost(s, vectorEvent(p.EventSubmitted, meta).(*p.Submitted), p.Outcome(args[0]), "lost", g.now)
 	case "arrived", "lost":
 		step, err = SettleReturn(s, word == "arrived", "", g.now)
 	case "accepts_late":
@@ -416,7 +422,7 @@ func (g *stage) newDeadline(args []string) (at time.Time) {
 
 // takeOver is a claimant's acceptance of an offer that another holder has, if that is gone.
 func (g *stage) takeOver(s p.State, c Claimant) (Step, error) {
-	verdict, lost := Claim(s, c, g.d, g.now)
+	verdict, lost := mustClaim(s, c, g.d, g.now)
 	if verdict != Take {
 		return lost, nil
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,18 +11,18 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// A workspace is folded from its events like a handoff: ApplyWorkspace says what is legal,
-// DecideWorkspace what follows by itself, and StepWorkspace makes an append of both. So no state
-// that is stored has a request in it that could be granted.
+// The state of a workspace is computed from its events like that of a handoff: ApplyWorkspace
+// defines the legal events, DecideWorkspace the events that follow by themselves, and StepWorkspace
+// combines both in an append. So no stored state has a request that could be granted.
 
-// WorkspaceStep is what one append of a workspace adds, and the state after it.
+// WorkspaceStep is one append of a workspace, and the state after it.
 type WorkspaceStep struct {
 	Events []p.WorkspaceEvent
 	State  p.Workspace
 }
 
-// StepWorkspace applies events to a workspace, and what follows from them at now. Without either
-// it has no events.
+// StepWorkspace applies events to a workspace, followed by the decisions at now. It may return no
+// events.
 func StepWorkspace(w p.Workspace, now time.Time, events ...p.WorkspaceEvent) (WorkspaceStep, error) {
 	step := WorkspaceStep{State: w}
 	for _, e := range events {
@@ -43,8 +44,8 @@ func (s *WorkspaceStep) add(e p.WorkspaceEvent) (err error) {
 	return err
 }
 
-// ApplyWorkspace returns the workspace after an event. ErrStale is an event that has happened
-// already, ErrIllegal one that cannot happen.
+// ApplyWorkspace returns the workspace after an event. It returns ErrStale if the event has already
+// happened, and ErrIllegal if it cannot happen.
 func ApplyWorkspace(w p.Workspace, e p.WorkspaceEvent) (p.Workspace, error) {
 	apply, known := workspaceRules[e.Type]
 	if !known {
@@ -63,8 +64,8 @@ func ApplyWorkspace(w p.Workspace, e p.WorkspaceEvent) (p.Workspace, error) {
 	return after, nil
 }
 
-// workspaceRules say what each event changes. They never change what a slice or a map of the
-// state before has.
+// workspaceRules define the effect of each event. They never change a slice or a map of the
+// previous state.
 var workspaceRules = map[p.WorkspaceEventType]func(*p.Workspace, p.WorkspaceEvent) error{
 	p.WorkspaceOpened:   applyWorkspaceOpened,
 	p.WorkspaceLimited:  applyWorkspaceLimited,
@@ -105,8 +106,8 @@ func applyWorkspaceClosed(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-// applyReserved keeps a place for a child that an attempt is about to hand off. A later attempt
-// takes over the place that an earlier one kept for the same child.
+// applyReserved reserves a place for a child that an attempt is about to hand off. A later attempt
+// takes over the place of an earlier one for the same child.
 func applyReserved(w *p.Workspace, e p.WorkspaceEvent) error {
 	if e.For == "" || e.Child == "" || e.Fence == 0 {
 		return fmt.Errorf("%w: a place kept for %q under the fence %d", ErrIllegal, e.For, e.Fence)
@@ -136,7 +137,7 @@ func setPlace(w *p.Workspace, place p.Draw) {
 	}
 }
 
-// applyDrawn gives a handoff its place: the one that was kept for it, or a free one.
+// applyDrawn gives a handoff its place: the reserved one, or a free one.
 func applyDrawn(w *p.Workspace, e p.WorkspaceEvent) error {
 	place := p.Draw{Ticket: e.Ticket, Above: e.Above}
 	switch kept, is := w.Draw(e.Ticket); {
@@ -156,7 +157,7 @@ func applyDrawn(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-// applyPlaceReturned ends the place of a handoff that never came to be, or never began: it does not
+// applyPlaceReturned ends the place of a handoff that never existed or never began: it does not
 // count.
 func applyPlaceReturned(w *p.Workspace, e p.WorkspaceEvent) error {
 	if err := applySettled(w, e); err != nil {
@@ -166,8 +167,8 @@ func applyPlaceReturned(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-// applySettled ends the place of a handoff, with its locks and what it waits for. Those below it
-// are below the one above it from then on.
+// applySettled ends the place of a handoff, with its locks and its request. The handoffs below it
+// become children of the one above it.
 func applySettled(w *p.Workspace, e p.WorkspaceEvent) error {
 	gone, drawn := w.Draw(e.Ticket)
 	if !drawn {
@@ -199,7 +200,7 @@ func applyLocked(w *p.Workspace, e p.WorkspaceEvent) error {
 	return grant(w, p.LockWait{Ticket: e.Ticket, Locks: e.Locks, Fence: e.Fence, By: e.By}, e.At)
 }
 
-// grant gives a handoff its locks. Those in it that it had already are replaced.
+// grant gives a handoff its locks. They replace its earlier locks on the same paths.
 func grant(w *p.Workspace, to p.LockWait, at p.Time) error {
 	locks := without(w.Locks, func(l p.Lock) bool {
 		return l.Ticket == to.Ticket && slices.ContainsFunc(to.Locks, func(n p.LockPath) bool { return n.Path == l.Path })
@@ -210,7 +211,7 @@ func grant(w *p.Workspace, to p.LockWait, at p.Time) error {
 	w.Grants++
 	for _, l := range to.Locks {
 		fence := to.Fence
-		for _, had := range w.Locks { // what the package declares stays declared
+		for _, had := range w.Locks { // declared locks stay declared
 			if had.Ticket == to.Ticket && had.Path == l.Path && had.Fence == 0 {
 				fence = 0
 			}
@@ -249,8 +250,8 @@ func applyGranted(w *p.Workspace, e p.WorkspaceEvent) error {
 	return ErrStale
 }
 
-// applyUnlocked takes locks away that an attempt has asked for in the work, and what it waits for
-// where no lock is named.
+// applyUnlocked removes locks that an attempt requested during the work. Without named locks it
+// removes all of them, and the pending request.
 func applyUnlocked(w *p.Workspace, e p.WorkspaceEvent) error {
 	gone := func(l p.Lock) bool {
 		return l.Ticket == e.Ticket && l.Fence == e.Fence && l.Fence != 0 &&
@@ -292,7 +293,7 @@ func applyVariables(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-// without returns what is left of a list, which stays as it is; nil where nothing is.
+// without returns the remaining elements in a new list, or nil if none remain.
 func without[T any](list []T, gone func(T) bool) []T {
 	var left []T
 	for _, x := range list {
@@ -303,13 +304,13 @@ func without[T any](list []T, gone func(T) bool) []T {
 	return left
 }
 
-// DecideWorkspace returns what follows in a workspace by itself. Requests end whose time is up,
-// and locks that are free are granted in the order of asking.
+// DecideWorkspace returns the events that follow in a workspace by themselves: requests end when
+// their time is up, and free locks are granted in the order of the requests.
 func DecideWorkspace(w p.Workspace, now time.Time) (events []p.WorkspaceEvent) {
 	follow := func(kind p.WorkspaceEventType, ticket string) bool {
 		e := p.WorkspaceEvent{Type: kind, At: now, By: By, Ticket: ticket}
 		after, err := ApplyWorkspace(w, e)
-		if err != nil { // it has as many locks as it may
+		if err != nil { // it has the maximum number of locks
 			return false
 		}
 		w, events = after, append(events, e)
@@ -323,22 +324,22 @@ func DecideWorkspace(w p.Workspace, now time.Time) (events []p.WorkspaceEvent) {
 	for i := 0; i < len(w.Waiting); {
 		if next := w.Waiting[i]; len(blockers(w, next.Ticket, next.Locks, w.Waiting[:i])) > 0 || !follow(p.WorkspaceGranted, next.Ticket) {
 			i++
-		} else { // it is in the way of none before it that it was not in the way of already
+		} else { // it blocks none before it that it did not already block
 			i = 0
 		}
 	}
 	return events
 }
 
-// Blocker is a handoff that has a lock, or asked for it before another.
+// Blocker is a handoff that has a lock, or requested it before another.
 type Blocker struct {
 	Ticket string
 	Path   string // that it has or waits for
 	Waits  bool
 }
 
-// Blockers returns what a handoff waits for in a workspace. These are the holders of the locks that
-// it asks for, and those that have asked before it. None is a handoff that does not wait.
+// Blockers returns the handoffs that a handoff waits for in a workspace: the holders of the locks
+// that it requests, and earlier requesters. It is empty for a handoff that does not wait.
 func Blockers(w p.Workspace, ticket string) []Blocker {
 	for i, wait := range w.Waiting {
 		if wait.Ticket == ticket {
@@ -348,8 +349,8 @@ func Blockers(w p.Workspace, ticket string) []Blocker {
 	return nil
 }
 
-// blockers returns the handoffs that are in the way of a request. The handoff itself and those
-// above it are not, nor those ahead that wait for one of these.
+// blockers returns the handoffs that block a request. It excludes the handoff itself and those
+// above it, and earlier requests that wait for one of these.
 func blockers(w p.Workspace, ticket string, locks []p.LockPath, ahead []p.LockWait) (list []Blocker) {
 	above := lineageIn(w, ticket)
 	for _, held := range w.Locks {
@@ -386,7 +387,7 @@ func excludesAny(l p.LockPath, locks []p.LockPath) bool {
 	return slices.ContainsFunc(locks, l.Excludes)
 }
 
-// waitsForOneOf tells whether a request waits for a lock of one of these handoffs.
+// waitsForOneOf reports whether a request waits for a lock of one of these handoffs.
 func waitsForOneOf(w p.Workspace, wait p.LockWait, handoffs map[string]bool) bool {
 	above := lineageIn(w, wait.Ticket)
 	return slices.ContainsFunc(w.Locks, func(l p.Lock) bool {
@@ -394,8 +395,8 @@ func waitsForOneOf(w p.Workspace, wait p.LockWait, handoffs map[string]bool) boo
 	})
 }
 
-// closesCycle tells whether a handoff that asks for locks would wait for itself, and names those
-// that it would wait for, one after another.
+// closesCycle reports whether a request for locks would make a handoff wait for itself, and returns
+// the handoffs of that cycle in order.
 func closesCycle(w p.Workspace, ticket string, locks []p.LockPath) (cycle []string) {
 	seen := map[string]bool{}
 	var follow func(list []Blocker, path []string) []string
@@ -417,11 +418,194 @@ func closesCycle(w p.Workspace, ticket string, locks []p.LockPath) (cycle []stri
 	return follow(blockers(w, ticket, locks, w.Waiting), nil)
 }
 
-// workspaceSize is how large the state is when it is stored.
+// workspaceSize returns the size of the stored state in bytes.
 func workspaceSize(w p.Workspace) int {
 	body, err := json.Marshal(w)
 	if err != nil {
 		return p.WorkspaceBytesMax + 1
 	}
 	return len(body)
+}
+
+// A handoff with a workspace gets its place before its first offer: it is submitted behind a gate,
+// which opens once the workspace has the place and the locks that the package declares. Escalations
+// and returns need no place.
+
+// joins reports whether a handoff needs a place in its workspace.
+func joins(s *p.Summary) bool {
+	return s.Workspace != "" && s.Aggregate == nil && s.Type != p.Escalation && s.ReturnOf == ""
+}
+
+// joinTerms adds the workspace to the conditions of the first offer of a handoff.
+func joinTerms(s *p.State, terms *p.GateTerms, now time.Time) *p.GateTerms {
+	if s.Workspace == "" || s.Joined || !joins(&s.Summary) {
+		return terms
+	}
+	if terms == nil {
+		terms = &p.GateTerms{Until: lockWaitEnd(&s.Summary, now)}
+	}
+	terms.Waits = append(slices.Clip(terms.Waits), p.GateWorkspace)
+	return terms
+}
+
+// lockWaitEnd returns when a handoff stops waiting for its declared locks; zero if it declares
+// none.
+func lockWaitEnd(s *p.Summary, begun time.Time) time.Time {
+	if s.Locks == nil {
+		return time.Time{}
+	}
+	return begun.Add(s.Locks.Wait())
+}
+
+// LockWaitLeft returns how much longer a handoff behind the gate of its workspace waits for the
+// locks that it declares: until the time in the gate, however late its request is made.
+func LockWaitLeft(s p.State, now time.Time) time.Duration {
+	if s.Gate.First() != p.GateWorkspace || s.Gate.Until.IsZero() {
+		return s.Locks.Wait()
+	}
+	return max(0, s.Gate.Until.Sub(now))
+}
+
+// LocksNotFree returns the refusal of a handoff whose wait for its declared locks is over.
+func LocksNotFree(s p.State) *p.Error {
+	return p.Errorf(p.CodeLockBusy, "locks", "%s was not free within %v", s.Locks.Paths[0].Path, s.Locks.Wait())
+}
+
+// RejoinWorkspace steps a workspace in which a handoff behind its gate already has its place. It
+// requests again the locks for which the handoff stopped waiting while it was with an authority.
+func RejoinWorkspace(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, error) {
+	left := LockWaitLeft(s, now)
+	if s.Locks == nil || left <= 0 || len(w.LocksOf(s.Ticket)) > 0 || w.WaitOf(s.Ticket) != nil {
+		return StepWorkspace(w, now)
+	}
+	return LockPaths(w, LockRequest{Ticket: s.Ticket, By: s.Source, Locks: s.Locks.Paths, Wait: left}, now)
+}
+
+// ForeseeLocks returns how a handoff ends if its declared locks are not free in time. It returns
+// false if it waits for none. Foresee does not cover this, since only the workspace knows its
+// locks.
+func ForeseeLocks(s p.State, now time.Time) (Foreseen, bool) {
+	if !AwaitsWorkspace(s) || s.Locks == nil || s.Gate.Until.IsZero() {
+		return Foreseen{}, false
+	}
+	at := s.Gate.Until
+	if at.Before(now) {
+		at = now
+	}
+	step, err := RefuseGate(s, p.GateWorkspace, LocksNotFree(s), at)
+	return Foreseen{At: at, Step: step}, err == nil
+}
+
+// shareWorkspace gives a handoff the workspace of the one that it follows from. Escalations and
+// returns keep it for the hand-offs of their holders.
+func shareWorkspace(s *p.Summary, from p.State) { s.Workspace = cmp.Or(s.Workspace, from.Workspace) }
+
+// AwaitsWorkspace reports whether a handoff is gated until it has its place and its locks.
+func AwaitsWorkspace(s p.State) bool {
+	return !s.Closed && !s.CancelRequested && s.Gate.First() == p.GateWorkspace
+}
+
+// LeavesWorkspace reports whether the workspace of a handoff must learn of its end.
+func LeavesWorkspace(s p.State) bool { return s.Closed && joins(&s.Summary) }
+
+// NeverBegan reports whether a handoff closed before any agent could have it: its place in the
+// workspace does not count.
+func NeverBegan(s p.State) bool { return s.Closed && !s.Joined && s.AttemptsTotal == 0 }
+
+// NeedsPlaces reports whether the hand-offs of a handoff of this type have places in a workspace.
+func NeedsPlaces(s p.Summary) bool { return s.Type != p.Escalation }
+
+// CheckWorkspace verifies that a workspace after an append is possible, and can follow the one
+// before. An error is a bug of a writer. Only verification uses it, and no decision depends on it.
+func CheckWorkspace(before, after p.Workspace) error {
+	if err := checkLocks(after); err != nil {
+		return err
+	}
+	if err := checkWaits(after); err != nil {
+		return err
+	}
+	places := map[string]bool{}
+	for _, d := range after.Draws {
+		if places[d.Ticket] {
+			return fmt.Errorf("%s has two places", d.Ticket)
+		}
+		places[d.Ticket] = true
+	}
+	most := after.Limits.MaxHandoffs
+	switch {
+	case before.Name != "" && before.Name != after.Name:
+		return fmt.Errorf("%s became %s", before.Name, after.Name)
+	case after.Drawn-len(after.Draws) < before.Drawn-len(before.Draws), after.Grants < before.Grants: // ended handoffs stay counted
+		return fmt.Errorf("%d handoffs and %d grants became %d and %d", before.Drawn, before.Grants, after.Drawn, after.Grants)
+	case after.Drawn > before.Drawn && (most != nil && after.Drawn > *most || !before.ClosedAt.IsZero()):
+		return fmt.Errorf("%d handoffs have joined, which is one too many", after.Drawn)
+	case len(after.Draws) > after.Drawn, len(after.Draws) > p.WorkspaceDrawsMax, len(after.Log) > p.WorkspaceLogMax:
+		return fmt.Errorf("%d places of %d handoffs, %d of them in the log", len(after.Draws), after.Drawn, len(after.Log))
+	}
+	for name, was := range before.Variables {
+		is, there := after.Variables[name]
+		if !there || is.Version < was.Version || is.Version > was.Version+1 || is.Version == was.Version && string(is.Value) != string(was.Value) {
+			return fmt.Errorf("variable %s: version %d became %d", name, was.Version, is.Version)
+		}
+	}
+	return nil
+}
+
+// checkLocks checks that no lock excludes another one, except within one lineage, and that the
+// handoff of each lock has a place.
+func checkLocks(w p.Workspace) error {
+	if len(w.Locks) > p.WorkspaceLocksMax {
+		return fmt.Errorf("%d locks", len(w.Locks))
+	}
+	for i, l := range w.Locks {
+		if _, drawn := w.Draw(l.Ticket); !drawn || l.Seq == 0 || l.Seq > w.Grants {
+			return fmt.Errorf("%s has the lock %d on %s, and no place", l.Ticket, l.Seq, l.Path)
+		}
+		for _, o := range w.Locks[:i] {
+			if l.Excludes(o.LockPath) && !lineageIn(w, l.Ticket)[o.Ticket] && !lineageIn(w, o.Ticket)[l.Ticket] {
+				return fmt.Errorf("%s has %s and %s has %s", l.Ticket, l.Path, o.Ticket, o.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// checkWaits checks that each waiting handoff has a place, waits once, for locks that are not free,
+// and never for itself.
+func checkWaits(w p.Workspace) error {
+	waits := map[string]bool{}
+	for i, wait := range w.Waiting {
+		if _, drawn := w.Draw(wait.Ticket); !drawn || waits[wait.Ticket] {
+			return fmt.Errorf("%s waits twice, or has no place", wait.Ticket)
+		}
+		waits[wait.Ticket] = true
+		if len(blockers(w, wait.Ticket, wait.Locks, w.Waiting[:i])) == 0 && len(w.Locks)+len(wait.Locks) <= p.WorkspaceLocksMax {
+			return fmt.Errorf("%s waits for %s, which is free", wait.Ticket, pathWords(wait.Locks))
+		}
+		if cycle := cycleThrough(w, wait.Ticket); cycle != nil {
+			return fmt.Errorf("%s waits for itself, through %v", wait.Ticket, cycle)
+		}
+	}
+	return nil
+}
+
+// cycleThrough returns the handoffs through which a waiting handoff waits for itself.
+func cycleThrough(w p.Workspace, ticket string) []string {
+	seen := map[string]bool{}
+	var follow func(of string, path []string) []string
+	follow = func(of string, path []string) []string {
+		for _, b := range Blockers(w, of) {
+			if b.Ticket == ticket {
+				return append(path, of)
+			}
+			if !seen[b.Ticket] {
+				seen[b.Ticket] = true
+				if found := follow(b.Ticket, append(path, of)); found != nil {
+					return found
+				}
+			}
+		}
+		return nil
+	}
+	return follow(ticket, nil)
 }

@@ -11,10 +11,10 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// What can be asked of a workspace. Each function returns the append, or a *protocol.Error that
-// says what stands, and changes nothing.
+// Requests to a workspace. Each function returns the append, or a *protocol.Error that describes
+// the current state, and changes nothing.
 
-// OpenWorkspace makes a workspace, or gives one that is there other limits.
+// OpenWorkspace creates a workspace, or changes the limits of an existing one.
 func OpenWorkspace(w p.Workspace, name string, limits p.WorkspaceLimits, by string, now time.Time) (WorkspaceStep, error) {
 	event := p.WorkspaceEvent{Type: p.WorkspaceLimited, At: now, By: by, Limits: &limits}
 	switch {
@@ -38,21 +38,22 @@ func sameLimits(a, b p.WorkspaceLimits) bool {
 	return *a.MaxHandoffs == *b.MaxHandoffs
 }
 
-// EnterWorkspace lets an agent that a gateway has authenticated name a workspace in what it hands
-// off. A name is no key: it enters one that lists it, one in which a handoff above the new one has
-// a place (within), and one that is not there, which it opens and is then listed in.
+// EnterWorkspace lets an agent that a gateway has authenticated name a workspace in a hand-off.
+// Knowing the name is not enough. The agent may enter a workspace that lists it; one in which a
+// handoff above the new one has a place (within); and one that does not exist, which this call
+// opens for the agent.
 func EnterWorkspace(w p.Workspace, name, agent string, within bool, now time.Time) (WorkspaceStep, error) {
 	same := WorkspaceStep{State: w}
 	switch {
 	case w.Name == "":
 		return askWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceOpened, At: now, By: agent, Name: name, Limits: &p.WorkspaceLimits{Agents: []string{agent}}})
 	case !within && !w.Lists(agent):
-		return same, p.Errorf(p.CodeForbidden, "workspace", "%s may not join the workflow %s: that is for the agents that its operator lists, the one that opened it, and what they hand off within", agent, name)
+		return same, p.Errorf(p.CodeForbidden, "workspace", "%s may not join the workflow %s: only the agents that its operator lists, the agent that opened it, and their hand-offs within it may", agent, name)
 	}
 	return same, nil
 }
 
-// CloseWorkspace lets no handoff join a workspace any more.
+// CloseWorkspace closes a workspace to further handoffs.
 func CloseWorkspace(w p.Workspace, by string, now time.Time) (WorkspaceStep, error) {
 	if !w.ClosedAt.IsZero() {
 		return WorkspaceStep{State: w}, nil
@@ -61,10 +62,10 @@ func CloseWorkspace(w p.Workspace, by string, now time.Time) (WorkspaceStep, err
 }
 
 func closedWorkspace(w p.Workspace) error {
-	return p.Errorf(p.CodeClosed, "workspace", "the workflow %s was closed, and no handoff joins it any more", w.Name)
+	return p.Errorf(p.CodeClosed, "workspace", "the workflow %s was closed, and no handoff can join it", w.Name)
 }
 
-// roomFor refuses more handoffs than there is room for.
+// roomFor refuses more handoffs than the workspace has room for.
 func roomFor(w p.Workspace, more int) error {
 	switch most := w.Limits.MaxHandoffs; {
 	case !w.ClosedAt.IsZero():
@@ -72,22 +73,22 @@ func roomFor(w p.Workspace, more int) error {
 	case most != nil && w.Drawn+more > *most:
 		return p.Errorf(p.CodeLimitExceeded, "limits.max_handoffs", "at most %s in the workflow %s, and %d begun; open it with a higher limit", counted(int64(*most), "handoffs"), w.Name, w.Drawn)
 	case len(w.Draws)+more > p.WorkspaceDrawsMax:
-		return p.Errorf(p.CodeLimitExceeded, "workspace", "the workflow %s has %d open handoffs, which is all that it may have at once", w.Name, len(w.Draws))
+		return p.Errorf(p.CodeLimitExceeded, "workspace", "the workflow %s has %d open handoffs, the most that it may have at once", w.Name, len(w.Draws))
 	}
 	return nil
 }
 
-// Joining is a handoff that asks for its place in a workspace, and for the locks that its package
+// Joining is a handoff that requests its place in a workspace, and the locks that its package
 // declares.
 type Joining struct {
 	Ticket, From, To string
-	Above            string // the nearest handoff above it that has a place
-	Members          int    // of a group, which has a place for each of them and none itself
+	Above            string // the nearest handoff above it with a place
+	Members          int    // of a group, which has one place per member and none of its own
 	Locks            []p.LockPath
-	Wait             time.Duration // for the locks; 0 is not at all
+	Wait             time.Duration // for the locks; 0: do not wait
 }
 
-// JoinWorkspace gives a handoff its place. One that has it already changes nothing.
+// JoinWorkspace gives a handoff its place. A handoff that already has one changes nothing.
 func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (WorkspaceStep, error) {
 	kept, drawn := w.Draw(j.Ticket)
 	if drawn && kept.Fence == 0 {
@@ -114,17 +115,17 @@ func JoinWorkspace(w p.Workspace, name string, j Joining, now time.Time) (Worksp
 	return askWorkspace(w, now, events...)
 }
 
-// Reservation asks for the places of what an attempt is about to hand off. There is one for each
-// member of a group, or one.
+// Reservation requests the places for a hand-off that an attempt is about to make: one per member
+// of a group, or one.
 type Reservation struct {
 	Tickets []string
 	For     string // the handoff that hands off
-	Child   string // the ticket of what it hands off
+	Child   string // the ticket of the child
 	Fence   uint64
 	By      string
 }
 
-// ReservePlaces keeps the places of a child, all or none, before its hand-off is recorded.
+// ReservePlaces reserves the places of a child, all or none, before its hand-off is recorded.
 func ReservePlaces(w p.Workspace, name string, r Reservation, now time.Time) (WorkspaceStep, error) {
 	var events []p.WorkspaceEvent
 	if w.Name == "" {
@@ -152,13 +153,13 @@ func ReservePlaces(w p.Workspace, name string, r Reservation, now time.Time) (Wo
 	return askWorkspace(w, now, events...)
 }
 
-// Reserves reports whether a workspace keeps places for what a handoff is about to hand off.
+// Reserves reports whether a workspace has places reserved for children of a handoff.
 func Reserves(w p.Workspace, ticket string) bool {
 	return slices.ContainsFunc(w.Draws, func(d p.Draw) bool { return d.For == ticket })
 }
 
-// ReturnOrphans gives back the places that attempts of a handoff kept in vain. They have not handed
-// off those children, and never will. s is that handoff, read after the workspace.
+// ReturnOrphans returns the places that attempts of a handoff reserved for children that they never
+// handed off, and never will. s is that handoff, read after the workspace.
 func ReturnOrphans(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, error) {
 	var events []p.WorkspaceEvent
 	for _, d := range w.Draws {
@@ -169,8 +170,8 @@ func ReturnOrphans(w p.Workspace, s p.State, now time.Time) (WorkspaceStep, erro
 	return StepWorkspace(w, now, events...)
 }
 
-// handedOffAs reports whether a handoff has a child with the ticket. Its ordinal may be another than
-// the one that it was to have: another attempt, or another hand-off of the same one, came between.
+// handedOffAs reports whether a handoff has a child with the ticket. Its ordinal may differ from
+// the planned one, if another attempt or another hand-off of the same attempt came between.
 func handedOffAs(s *p.State, ticket string) bool {
 	return s.Children != nil && slices.ContainsFunc(s.Children.Made.Numbers(), func(n int) bool { return s.ChildTicket(n) == ticket })
 }
@@ -183,7 +184,7 @@ func ReturnPlace(w p.Workspace, ticket string, now time.Time) (WorkspaceStep, er
 	return StepWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceReturned, At: now, By: By, Ticket: ticket})
 }
 
-// SettleHandoffs ends the places of handoffs that have closed, with all that they had.
+// SettleHandoffs ends the places of closed handoffs, with all their locks and requests.
 func SettleHandoffs(w p.Workspace, tickets []string, now time.Time) (WorkspaceStep, error) {
 	var events []p.WorkspaceEvent
 	for i, ticket := range tickets {
@@ -194,19 +195,19 @@ func SettleHandoffs(w p.Workspace, tickets []string, now time.Time) (WorkspaceSt
 	return StepWorkspace(w, now, events...)
 }
 
-// LockRequest asks for locks in the work, under the fence of an attempt.
+// LockRequest requests locks during the work, under the fence of an attempt.
 type LockRequest struct {
 	Ticket, By string
 	Fence      uint64
 	Locks      []p.LockPath  // as CleanLocks returns them
-	Wait       time.Duration // 0 is not at all
+	Wait       time.Duration // 0: do not wait
 }
 
-// LockPaths grants locks to a handoff, or has it wait for them. Locks that it has change nothing,
-// and so does a request that waits already.
+// LockPaths grants locks to a handoff, or queues its request. Locks that it already has, and a
+// request that already waits, change nothing.
 func LockPaths(w p.Workspace, r LockRequest, now time.Time) (WorkspaceStep, error) {
 	same := WorkspaceStep{State: w}
-	if _, err := p.CheckLockWait("wait_ms", max(0, r.Wait.Milliseconds())); err != nil { // below 0 is not at all
+	if _, err := p.CheckLockWait("wait_ms", max(0, r.Wait.Milliseconds())); err != nil { // below 0: do not wait
 		return same, err
 	}
 	if _, drawn := w.Draw(r.Ticket); !drawn {
@@ -243,7 +244,7 @@ func lockEvent(w p.Workspace, r LockRequest, now time.Time) (p.WorkspaceEvent, e
 		return event, nil
 	}
 	if cycle := closesCycle(w, r.Ticket, r.Locks); cycle != nil {
-		return event, p.Errorf(p.CodeDeadlock, "locks", "a deadlock: %s would wait for itself, by way of %s; release a lock and ask again", r.Ticket, strings.Join(cycle, ", "))
+		return event, p.Errorf(p.CodeDeadlock, "locks", "a deadlock: %s would wait for itself, through %s; release a lock and ask again", r.Ticket, strings.Join(cycle, ", "))
 	}
 	if r.Wait <= 0 {
 		has := "has it"
@@ -256,7 +257,7 @@ func lockEvent(w p.Workspace, r LockRequest, now time.Time) (p.WorkspaceEvent, e
 	return event, nil
 }
 
-// CancelWait ends a request for locks that an attempt has made in the work.
+// CancelWait ends a request for locks that an attempt made during the work.
 func CancelWait(w p.Workspace, ticket string, fence uint64, now time.Time) (WorkspaceStep, error) {
 	if wait := w.WaitOf(ticket); wait == nil || wait.Fence != fence || fence == 0 {
 		return StepWorkspace(w, now)
@@ -264,8 +265,8 @@ func CancelWait(w p.Workspace, ticket string, fence uint64, now time.Time) (Work
 	return StepWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceExpired, At: now, By: By, Ticket: ticket})
 }
 
-// LapseFences takes away what a handoff has asked for in the work under another fence than this. It
-// is the one that the handoff has now; 0 is none.
+// LapseFences removes the locks and requests of a handoff under fences other than its current one;
+// 0 is none.
 func LapseFences(w p.Workspace, ticket string, fence uint64, now time.Time) (WorkspaceStep, error) {
 	var events []p.WorkspaceEvent
 	lapse := func(of uint64) {
@@ -291,8 +292,8 @@ func pathWords(locks []p.LockPath) string {
 	return strings.Join(words, ", ")
 }
 
-// UnlockPaths gives locks back that an attempt asked for in the work. No path is all of them, with
-// what it waits for. A lock that it does not have changes nothing.
+// UnlockPaths releases locks that an attempt requested during the work. Without paths it releases
+// all of them, and ends the pending request. A lock that the attempt does not have changes nothing.
 func UnlockPaths(w p.Workspace, ticket string, fence uint64, locks []p.LockPath, now time.Time) (WorkspaceStep, error) {
 	had := w.LocksOf(ticket)
 	for _, l := range locks {
@@ -307,16 +308,16 @@ func UnlockPaths(w p.Workspace, ticket string, fence uint64, locks []p.LockPath,
 	return StepWorkspace(w, now, event)
 }
 
-// Setting are variables that are set together.
+// Setting is a group of variables that are set together.
 type Setting struct {
-	Ticket, By string // no ticket: it is settled from outside of the work
+	Ticket, By string // no ticket: set from outside of the work
 	Values     map[string]json.RawMessage
-	// IfVersion is the version that each of them has; 0 is not there. nil is whatever it has.
+	// IfVersion is the required version of each variable; 0 means absent, nil any version.
 	IfVersion *int
 }
 
-// SetVariables sets variables of a workspace. Where one of them has another version the error has
-// CodeConflict and names the value that stands.
+// SetVariables sets variables of a workspace. If one of them has another version, the error has
+// CodeConflict and contains the current value.
 func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error) {
 	same := WorkspaceStep{State: w}
 	event := p.WorkspaceEvent{Type: p.WorkspaceSet, At: now, By: s.By, Ticket: s.Ticket, Values: s.Values}
@@ -333,7 +334,7 @@ func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error
 			added++
 		}
 		if s.IfVersion == nil || stands.Version == *s.IfVersion {
-			if there && bytes.Equal(stands.Value, value) { // what stands already is no change
+			if there && bytes.Equal(stands.Value, value) { // an unchanged value is no change
 				delete(event.Values, name)
 			}
 			continue
@@ -352,7 +353,7 @@ func SetVariables(w p.Workspace, s Setting, now time.Time) (WorkspaceStep, error
 	return askWorkspace(w, now, event)
 }
 
-// askWorkspace is StepWorkspace, and refuses what would make the workspace too large.
+// askWorkspace is StepWorkspace, and refuses events that would make the workspace too large.
 func askWorkspace(w p.Workspace, now time.Time, events ...p.WorkspaceEvent) (WorkspaceStep, error) {
 	step, err := StepWorkspace(w, now, events...)
 	if err != nil {

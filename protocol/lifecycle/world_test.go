@@ -241,7 +241,7 @@ func (w *world) happen(h *thread) {
 			defer func() { w.now = on }()
 			w.now = on.Add(-one(w, sec, 30*sec))
 		}
-		if events := Decide(h.state, w.d, w.now).Events; w.wild && len(events) > 0 && w.n(2) == 0 {
+		if events := mustDecide(h.state, w.d, w.now).Events; w.wild && len(events) > 0 && w.n(2) == 0 {
 			w.append(h, events[:1+w.n(len(events))]) // an append cut short: the next reconcile goes on
 			break
 		}
@@ -310,10 +310,10 @@ func (w *world) submit() {
 	}
 	w.asksOneForABid(&s)
 	ticket := fmt.Sprintf("00000000-0000-4000-8000-%012d", len(w.all))
-	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now)
+	step, err := Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d.At(w.now))
 	if err != nil {
 		s.Type, s.Target, s.Requires, s.Limits = p.Sequential, p.Target{Agent: p.Human}, nil, nil
-		if step, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d, w.now); err != nil {
+		if step, err = Submit(ticket, s, p.Submitted{Package: []byte(`{}`)}, w.d.At(w.now)); err != nil {
 			w.fail(&thread{}, "nobody can submit to a person: %v", err)
 		}
 	}

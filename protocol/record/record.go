@@ -76,7 +76,7 @@ func encode(w *wirejson.Writer, id string, events []protocol.Event, s *protocol.
 		if i > 0 {
 			w.Raw(",")
 		}
-		if err := writeEvent(w, e); err != nil {
+		if err := writeEvent(w, e, true); err != nil {
 			return protocol.WireError(err)
 		}
 	}
@@ -108,17 +108,22 @@ func writeState(w *wirejson.Writer, s *protocol.State) *wirejson.Error {
 }
 
 // EncodeEvent encodes an event. Its type is the first field.
-func EncodeEvent(e protocol.Event) (json.RawMessage, error) {
+func EncodeEvent(e protocol.Event) (json.RawMessage, error) { return encodeEvent(e, true) }
+
+// EncodeEventOnly encodes an event without its package or result.
+func EncodeEventOnly(e protocol.Event) (json.RawMessage, error) { return encodeEvent(e, false) }
+
+func encodeEvent(e protocol.Event, withBody bool) (json.RawMessage, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()
-	if err := writeEvent(w, e); err != nil {
+	if err := writeEvent(w, e, withBody); err != nil {
 		return nil, protocol.WireError(err)
 	}
 	return w.Written(), nil
 }
 
 // writeEvent writes an event. Its body is the last field, unchanged.
-func writeEvent(w *wirejson.Writer, e protocol.Event) *wirejson.Error {
+func writeEvent(w *wirejson.Writer, e protocol.Event, withBody bool) *wirejson.Error {
 	if e, unknown := e.(*protocol.UnknownEvent); unknown {
 		w.RawBytes(e.Raw)
 		return nil
@@ -136,7 +141,7 @@ func writeEvent(w *wirejson.Writer, e protocol.Event) *wirejson.Error {
 	if err := w.Fields(sh, e, field); err != nil {
 		return err
 	}
-	if field != nil {
+	if field != nil && withBody {
 		if err := wirejson.CheckJSON(body); err != nil {
 			return err.Below(field.Name).Below("events")
 		}

@@ -12,7 +12,7 @@ type assignment struct {
 	text        []byte
 	start, stop int // of the name
 	confidence  confidence
-	quoted      bool // the name stands in quotes
+	quoted      bool // the name is in quotes
 	flag        bool // --password
 	operator    byte // : = > or, before the value of a flag, a space
 	spaced      bool // there is space around the operator

@@ -6,8 +6,8 @@ type secretKind struct {
 	// keywords begin each secret of the kind, three bytes or more each. A keyword that begins with
 	// a letter or a digit must be the start of a word in the text.
 	keywords []string
-	// suffix is the expression for what follows the keyword; it matches one character at least.
-	// The secret is its group named secret, or everything from the start of the keyword.
+	// suffix is the expression for the text after the keyword; it matches one character at least. The
+	// secret is its group named secret, or everything from the start of the keyword.
 	suffix string
 	// anyCase ignores the case of the keywords.
 	anyCase bool

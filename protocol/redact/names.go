@@ -43,7 +43,7 @@ var (
 	harmlessKeyWords = []string{"public", "primary", "foreign", "sort", "partition", "cache", "idempotency", "unique", "group", "hash", "range", "routing"}
 )
 
-// confidenceOf returns what the name of a field or variable says of its value, in any spelling:
+// confidenceOf returns how surely the name of a field or variable marks a secret, in any spelling:
 // db_password, dbPassword, API-KEY, PASSWORD_2.
 func confidenceOf(name []byte) confidence {
 	var room [nameBytesMax]byte

@@ -194,7 +194,7 @@ func (r *Redactor) isSecretName(name []byte) bool {
 	return false
 }
 
-// isPlaceholder reports whether a value only stands for a secret: a marker, stars, the name of a
+// isPlaceholder reports whether a value only replaces a secret: a marker, stars, the name of a
 // variable, YOUR_API_KEY.
 func isPlaceholder(value []byte) bool {
 	if len(value) == 0 || bytes.Contains(value, []byte(Marker)) || len(bytes.Trim(value, "*xX.…")) == 0 {

@@ -10,16 +10,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// usable is an output schema, ready to check with. It is safe for use by many
-// goroutines.
+// usable is an output schema, ready for checks. It is safe for concurrent use.
 type usable struct {
 	check *jsonschema.Schema
 	price *price
-	bytes int // of memory, an estimate from above
+	bytes int // of memory, an upper estimate
 }
 
-// cache holds schemas by the hash of their text. A fleet uses few of them, each
-// many times: for every attempt of every handoff of a kind.
+// cache holds schemas by the hash of their text. A fleet uses few of them, each many times: for
+// every attempt of every handoff of a kind.
 var cache = kept{max: cacheBytesMax, known: map[[sha256.Size]byte]*usable{}}
 
 type kept struct {
@@ -28,11 +27,10 @@ type kept struct {
 	known      map[[sha256.Size]byte]*usable
 }
 
-// compiling lets one schema be compiled at a time, so that the memory for it does
-// not add up.
+// compiling serializes compilations, so that their memory does not add up.
 var compiling sync.Mutex
 
-// of finds a schema or compiles it.
+// of returns a cached schema, or compiles it.
 func (k *kept) of(raw json.RawMessage) (*usable, error) {
 	if len(raw) > OutputSchemaBytesMax {
 		return nil, tooLarge("%s", protocol.OverSize(len(raw), OutputSchemaBytesMax))
@@ -60,8 +58,7 @@ func (k *kept) get(key [sha256.Size]byte) *usable {
 	return k.known[key]
 }
 
-// put keeps a schema, and drops others until all fit: whichever come first, they
-// can be compiled again.
+// put stores a schema, and drops arbitrary others until all fit: they can be compiled again.
 func (k *kept) put(key [sha256.Size]byte, fresh *usable) {
 	k.Lock()
 	defer k.Unlock()
@@ -78,8 +75,8 @@ func (k *kept) put(key [sha256.Size]byte, fresh *usable) {
 	}
 }
 
-// sizeOf estimates from above what a compiled schema takes: its subschemas and
-// their prices, the paths to them, its regular expressions, and its parsed text.
+// sizeOf returns an upper estimate of the memory of a compiled schema: its subschemas and their
+// prices, the paths to them, its regular expressions, and its parsed text.
 func sizeOf(m *measured, schemas, text int) int {
 	const perSchema, perPathByte, perInstruction, perPattern, perTextByte = 3 << 10, 8, 256, 2 << 10, 32
 	return schemas*perSchema + m.pathBytes*perPathByte + m.instructions*perInstruction + m.patterns*perPattern + text*perTextByte

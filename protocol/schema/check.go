@@ -13,19 +13,18 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Field is where a package asks for an output: what errors about the schema itself name.
+// Field is the field of a package's output schema; errors about the schema itself name it.
 const Field = protocol.FieldOutputSchema
 
-// resultField is what is checked.
+// resultField is the checked field.
 const resultField = "result.body"
 
-// CheckSchema tells whether raw can be used as a package's output schema. That is
-// JSON Schema of draft 2020-12, unless its $schema says otherwise, within the limits
-// of this package and whole in itself. Nothing is loaded from a network or a file.
-// A $ref may be circular through the values in a value, and not for one and the same
-// value; $dynamicRef and $recursiveRef are refused. Absent and null ask for nothing
-// and are fine. The error is a *protocol.Error for Field, with CodeTooLarge or
-// CodeInvalid.
+// CheckSchema checks that raw can be used as a package's output schema. That is JSON Schema of
+// draft 2020-12, unless its $schema names another draft, within the limits of this package and
+// complete in itself. Nothing is loaded from a network or a file. A $ref may be circular through
+// nested values, but not for one and the same value; $dynamicRef and $recursiveRef are refused.
+// Absent and null require nothing and are fine. The error is a *protocol.Error for Field, with
+// CodeTooLarge or CodeInvalid.
 func CheckSchema(raw json.RawMessage) error {
 	if nothing(raw) {
 		return nil
@@ -34,16 +33,15 @@ func CheckSchema(raw json.RawMessage) error {
 	return err
 }
 
-// heavy is held by the one check in a process that may take much memory.
+// heavy serializes the checks that may use much memory.
 var heavy sync.Mutex
 
-// CheckOutput tells whether body is what the output schema asks for; a body
-// that is absent counts as null. The error is a *protocol.Error with
-// CodeOutputSchema. Its field is result.body, and its message names the first few
-// places in the body and what is wrong there, or which limit the check is over
-// (OutputValuesMax, OutputStepsMax). It is expectations.output_schema where the
-// schema is one that CheckSchema refuses. Formats are not asserted, in any draft.
-// The body is not changed. Checks that may take much memory wait for one another.
+// CheckOutput checks body against an output schema; an absent body counts as null. The error is a
+// *protocol.Error with CodeOutputSchema. Its field is result.body, and its message names the first
+// few wrong places in the body with their problems, or the exceeded limit (OutputValuesMax,
+// OutputStepsMax). The field is expectations.output_schema if CheckSchema refuses the schema.
+// Formats are not asserted, in any draft. The body is not changed. Checks that may use much memory
+// wait for one another.
 func CheckOutput(schema, body json.RawMessage) error {
 	if nothing(schema) {
 		return nil
@@ -58,18 +56,18 @@ func CheckOutput(schema, body json.RawMessage) error {
 	return output.check(want, body)
 }
 
-// subject is what is checked, and what it is checked against, in the words of an error.
+// subject describes the checked value and the schema's owner in the words of an error.
 type subject struct {
 	code   protocol.Code
 	field  string
 	schema string
-	// inside names the place in the field that is wrong, and not only the field.
+	// inside adds the wrong place within the field to the error.
 	inside bool
 }
 
 var output = subject{code: protocol.CodeOutputSchema, field: resultField, schema: "the package's output_schema"}
 
-// check tells whether a value is what a schema asks for.
+// check checks a value against a schema.
 func (of subject) check(want *usable, body json.RawMessage) error {
 	wrong := of.wrong
 	if valuesIn(body, OutputValuesMax) > OutputValuesMax {
@@ -80,7 +78,7 @@ func (of subject) check(want *usable, body json.RawMessage) error {
 		heavy.Lock()
 		defer heavy.Unlock()
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body)) // numbers stay exact
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body)) // keeps numbers exact
 	if err != nil {
 		return wrong("is not JSON: %v", err)
 	}
@@ -98,8 +96,8 @@ func (of subject) check(want *usable, body json.RawMessage) error {
 	return of.verdict(want.validate(value))
 }
 
-// validate is the library's check. A panic in it is an error of the one result, and
-// not the end of the process: schema and body come from outside.
+// validate is the library's check. A panic in it becomes an error of this result instead of ending
+// the process: schema and body come from outside.
 func (u *usable) validate(value any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -113,8 +111,8 @@ func (of subject) wrong(format string, args ...any) error {
 	return protocol.Errorf(of.code, of.field, format, args...)
 }
 
-// unusable words why a schema that is no use fails the result. Submission refuses
-// such a schema; it stands in a ledger that something else wrote.
+// unusable explains why an unusable schema fails the result. Submission refuses such a schema;
+// another program must have written it to the ledger.
 func unusable(err error) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
@@ -123,7 +121,7 @@ func unusable(err error) error {
 	return protocol.Errorf(protocol.CodeOutputSchema, Field, "cannot be used: %s", e.Message)
 }
 
-// verdict words what the library found.
+// verdict describes the library's error.
 func (of subject) verdict(err error) error {
 	var found *jsonschema.ValidationError
 	switch {
@@ -143,8 +141,8 @@ func nothing(raw json.RawMessage) bool {
 	return len(raw) == 0 || string(raw) == "null"
 }
 
-// home is where an output schema lies as far as relative references in it are
-// concerned. There is nothing else there.
+// home is the base address of an output schema for relative references. No other document exists
+// there.
 const (
 	away = "handoff:///"
 	home = away + "output_schema"
@@ -192,17 +190,17 @@ func compileDoc(doc any) (schema *jsonschema.Schema, err error) {
 	return compiler.Compile(home)
 }
 
-// errElsewhere is why a reference to another document leads nowhere.
+// errElsewhere is the error of a reference to another document.
 var errElsewhere = errors.New("references to other documents are not followed")
 
-// nowhere is a loader that loads nothing: a package must not make the one who
-// checks it open files or connections.
+// nowhere is a loader that loads nothing: a package must not cause files or connections to be
+// opened.
 type nowhere struct{}
 
 // Load refuses.
 func (nowhere) Load(string) (any, error) { return nil, errElsewhere }
 
-// refused words a compiler's error for the author of the schema.
+// refused explains a compiler's error to the author of the schema.
 func refused(err error) error {
 	var load *jsonschema.LoadURLError
 	var invalid *jsonschema.SchemaValidationError

@@ -7,8 +7,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// CheckContract tells whether the schemas of an agent's contract can be used, as CheckSchema does.
-// The error is a *protocol.Error for contract.context_schema or contract.result_schema.
+// CheckContract checks that the schemas of an agent's contract can be used, like CheckSchema. The
+// error is a *protocol.Error for contract.context_schema or contract.result_schema.
 func CheckContract(c *protocol.Contract) error {
 	if c == nil {
 		return nil
@@ -24,10 +24,10 @@ func CheckContract(c *protocol.Contract) error {
 	return nil
 }
 
-// CheckContext tells whether the context of a package is what an agent expects, by the schema of its
-// contract. The error is a *protocol.Error with CodeContract, whose field is the first place that is
-// wrong, such as context.variables.branch. What bounds a check of an output bounds this one, too. A
-// schema that cannot be used asks for nothing: its agent could not have been registered with it.
+// CheckContext checks the context of a package against the schema of an agent's contract. The error
+// is a *protocol.Error with CodeContract, whose field is the first wrong place, such as
+// context.variables.branch. It has the same limits as CheckOutput. An unusable schema requires
+// nothing: its agent could not have been registered with it.
 func CheckContext(agent string, schema, context json.RawMessage) error {
 	if nothing(schema) {
 		return nil
@@ -42,7 +42,7 @@ func CheckContext(agent string, schema, context json.RawMessage) error {
 	return subject{protocol.CodeContract, "context", "the context_schema of " + agent, true}.check(want, context)
 }
 
-// at is an error about a schema that stands in another field.
+// at returns an error about a schema in another field.
 func at(field string, err error) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {

@@ -12,16 +12,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// An explanation is read by a person or a model that shall do better next
-// time: the first few problems help, the rest is noise, and one of them must
-// not quote a megabyte.
+// The reader of an explanation is a person or a model that tries again: the first few problems
+// help, the rest is noise, and none may quote a megabyte.
 const (
 	problemsMax     = 3
 	problemBytesMax = 300
 	namesMax        = 20
 )
 
-// explain names the places where the value disagrees with the schema, and how.
+// explain names the first places where the value violates the schema, and how.
 func explain(err *jsonschema.ValidationError) string {
 	leaves := leavesOf(err)
 	var problems []string
@@ -34,8 +33,8 @@ func explain(err *jsonschema.ValidationError) string {
 	return strings.Join(problems, "; ")
 }
 
-// leaves are errors that have no cause of their own: the first problemsMax of them,
-// how many there are, and how deep in the value the deepest is.
+// leaves holds errors without a cause of their own: the first problemsMax of them, their number,
+// and the depth of the deepest in the value.
 type leaves struct {
 	first          []*jsonschema.ValidationError
 	count, deepest int
@@ -47,9 +46,8 @@ func (l *leaves) add(more leaves) {
 	l.count, l.deepest = l.count+more.count, max(l.deepest, more.deepest)
 }
 
-// leavesOf finds the leaves of an error. Of alternatives that all failed, those of
-// the one that got furthest into the value are kept: it is the one that was most
-// likely meant.
+// leavesOf returns the leaves of an error. If all alternatives failed, it keeps those of the one
+// that matched furthest into the value: it was most likely meant.
 func leavesOf(err *jsonschema.ValidationError) leaves {
 	if len(err.Causes) == 0 {
 		return leaves{first: []*jsonschema.ValidationError{err}, count: 1, deepest: len(err.InstanceLocation)}
@@ -75,8 +73,8 @@ func isAlternatives(err *jsonschema.ValidationError) bool {
 	return false
 }
 
-// inside is the place in a field that an error is about: of the first problem, and the first of the
-// members that are missing there.
+// inside returns the place in a field of the first problem, including the first missing member
+// there.
 func inside(field string, err *jsonschema.ValidationError) string {
 	first := leavesOf(err).first[0]
 	path := first.InstanceLocation
@@ -86,7 +84,7 @@ func inside(field string, err *jsonschema.ValidationError) string {
 	return place(append([]string{field}, path...))
 }
 
-// problem says where and what, without the causes.
+// problem describes a place and its problem, without the causes.
 func problem(leaf *jsonschema.ValidationError) string {
 	alone := jsonschema.ValidationError{SchemaURL: leaf.SchemaURL, ErrorKind: trimmed(leaf.ErrorKind)}
 	what := strings.TrimPrefix(alone.Error(), "at '': ")
@@ -100,8 +98,8 @@ func problem(leaf *jsonschema.ValidationError) string {
 	return where + ": " + short(what)
 }
 
-// trimmed shortens what an error quotes of the value before it is written out: a
-// text may be 64 MiB, and so may the names of properties.
+// trimmed shortens the quotes of a value in an error before it is formatted: a text may have 64
+// MiB, and so may the names of properties.
 func trimmed(what jsonschema.ErrorKind) jsonschema.ErrorKind {
 	switch what := what.(type) {
 	case *kind.Pattern:
@@ -118,7 +116,7 @@ func trimmed(what jsonschema.ErrorKind) jsonschema.ErrorKind {
 	return what
 }
 
-// place writes a path as the rest of the product does: findings[0].severity.
+// place formats a path like the rest of the product: findings[0].severity.
 func place(path []string) string {
 	var b strings.Builder
 	for _, step := range path {

@@ -9,13 +9,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// measured is what is counted in the parsed text of an output schema, before it is
-// compiled. What only looks like a keyword, in an example perhaps, counts too.
+// measured holds the counts of the parsed text of an output schema, before it is compiled. Words
+// that only look like keywords, in an example perhaps, count too.
 type measured struct {
 	objects, pathBytes, references, patterns, instructions int
 }
 
-// measure counts a schema, and refuses one that is over a limit.
+// measure counts a schema, and refuses one that exceeds a limit.
 func measure(doc any) (*measured, *protocol.Error) {
 	m := &measured{}
 	if err := m.value(doc, nil, 0); err != nil {
@@ -24,7 +24,7 @@ func measure(doc any) (*measured, *protocol.Error) {
 	return m, nil
 }
 
-// value counts one value and what is in it; path leads to it.
+// value counts one value and its content; path leads to it.
 func (m *measured) value(value any, path []string, pathBytes int) *protocol.Error {
 	if len(path) > OutputSchemaDepthMax {
 		return tooLarge("is nested %d levels deep, at most %d are allowed", len(path), OutputSchemaDepthMax)
@@ -66,7 +66,7 @@ func (m *measured) value(value any, path []string, pathBytes int) *protocol.Erro
 	return nil
 }
 
-// keyword counts what costs more than its bytes.
+// keyword counts the keywords that cost more than their bytes.
 func (m *measured) keyword(key string, item any, path []string) *protocol.Error {
 	switch item := item.(type) {
 	case string:
@@ -113,8 +113,8 @@ func tooLarge(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTooLarge, Field, format, args...)
 }
 
-// numberBytesMax and exponentDigitsMax bound the numbers that are checked: they
-// are computed with exactly, and 1e999999 has a million digits.
+// numberBytesMax and exponentDigitsMax bound checked numbers: computations are exact, and 1e999999
+// has a million digits.
 const (
 	numberBytesMax    = 400
 	exponentDigitsMax = 3
@@ -125,7 +125,7 @@ func unwieldyNumber(number json.Number) bool {
 	return len(number) > numberBytesMax || len(strings.TrimLeft(exponent, "+-0")) > exponentDigitsMax
 }
 
-// unwieldy finds a number that is too long to be computed with.
+// unwieldy returns a number that is too long for exact computations.
 func unwieldy(value any) string {
 	switch value := value.(type) {
 	case json.Number:
@@ -148,8 +148,8 @@ func unwieldy(value any) string {
 	return ""
 }
 
-// valuesIn counts the values of a body on its text, up to one more than most: a
-// parsed value takes some hundred bytes, whatever it takes as text.
+// valuesIn counts the values in the text of a body, up to one more than most: a parsed value takes
+// some hundred bytes, however short its text.
 func valuesIn(body []byte, most int) int {
 	values, quoted := 1, false
 	for i := 0; i < len(body) && values <= most; i++ {

@@ -10,14 +10,14 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// pattern is a regular expression that knows how large it is.
+// pattern is a regular expression with its size.
 type pattern struct {
 	*regexp.Regexp
 	instructions int
 }
 
-// compilePattern is the jsonschema.RegexpEngine of output schemas. It refuses an
-// expression that is over a limit before memory is spent on it.
+// compilePattern is the jsonschema.RegexpEngine of output schemas. It refuses an expression that
+// exceeds a limit before memory is used for it.
 func compilePattern(text string) (jsonschema.Regexp, error) {
 	size, err := instructions(text)
 	switch {
@@ -37,8 +37,8 @@ func tooManyInstructions(size int) error {
 	return fmt.Errorf("compiles to some %d instructions, at most %d are allowed", size, OutputPatternInstructionsMax)
 }
 
-// instructions is an upper bound of the size of the compiled expression, counted
-// on the parsed one: nothing is compiled.
+// instructions returns an upper bound of the size of the compiled expression, from the parsed one:
+// nothing is compiled.
 func instructions(text string) (int, error) {
 	if len(text) > OutputPatternBytesMax {
 		return 0, fmt.Errorf("is %d bytes long, at most %d are allowed", len(text), OutputPatternBytesMax)
@@ -46,8 +46,7 @@ func instructions(text string) (int, error) {
 	if foldsWideRange(text) {
 		return 0, fmt.Errorf("ignores case, and has a range of characters beyond ASCII")
 	}
-	// The parser reads in all ranges of each class that has a name, also of those that
-	// are the same or become one.
+	// The parser reads all ranges of each named class, including duplicates.
 	size := 3 + namedClass*(strings.Count(text, `\p`)+strings.Count(text, `\P`))
 	if size > OutputPatternInstructionsMax {
 		return size, nil
@@ -59,7 +58,7 @@ func instructions(text string) (int, error) {
 	return size + instructionsOf(parsed), nil
 }
 
-// namedClass is what \p{L} counts for being read.
+// namedClass is the cost of reading \p{L}.
 const namedClass = 80
 
 func instructionsOf(re *syntax.Regexp) int {
@@ -84,9 +83,8 @@ func instructionsOf(re *syntax.Regexp) int {
 	return 1
 }
 
-// foldsWideRange finds expressions that the parser is slow at: with the flag i it
-// looks at each character of a range by itself, and a range beyond ASCII may have a
-// million.
+// foldsWideRange detects expressions that the parser handles slowly: with the flag i it visits each
+// character of a range, and a range beyond ASCII may have a million.
 func foldsWideRange(text string) bool {
 	wide := strings.Contains(text, `\x{`)
 	for i := 0; i < len(text) && !wide; i++ {

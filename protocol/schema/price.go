@@ -9,28 +9,28 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// A price is what one compiled schema costs for one value: the parts that the
-// library's check of it goes through, and the schemas that it goes on to.
+// A price is the cost of one compiled schema for one value: the parts of the library's check, and
+// the schemas that follow.
 type price struct {
-	// asserts counts the keywords that may each make an error of its own.
+	// asserts counts the keywords that may each cause an error.
 	asserts int
-	// Steps for the value, for some bytes of a text, for each digit of a number.
+	// Steps per value, per byte of a text, per digit of a number.
 	perValue, perByte, perDigit int
 	types                       map[string]bool // nil is any
 	enum                        []any
 	uniqueItems                 bool
-	unevaluated                 bool // what is evaluated is noted for each property and item
+	unevaluated                 bool // evaluated properties and items are recorded
 	pattern                     *pattern
 	matching                    []matching
 	here                        []*price // for the same value
 	properties                  map[string]*price
 	additional                  *price // for properties that neither names
-	anyProperty                 *price // for those that nothing evaluated, perhaps
+	anyProperty                 *price // for those not evaluated, perhaps
 	names                       *price
 	firstItems                  []*price
 	eachItem                    []*price
-	expansion                   int // here and below it, this one included
-	chain                       int // longest way through here
+	expansion                   int // for this value, including this schema
+	chain                       int // longest chain for this value
 	beingExpanded               bool
 }
 
@@ -40,8 +40,8 @@ type matching struct {
 	price *price
 }
 
-// prices makes the prices of a compiled schema, and refuses one that checks a value
-// too often, or without an end.
+// prices computes the prices of a compiled schema, and refuses one that checks a value too often,
+// or endlessly.
 type prices map[*jsonschema.Schema]*price
 
 func priceOf(root *jsonschema.Schema) (*price, int, *protocol.Error) {
@@ -64,8 +64,7 @@ func priceOf(root *jsonschema.Schema) (*price, int, *protocol.Error) {
 	return start, len(all), nil
 }
 
-// expand counts the schemas that one value is checked against. False says that a
-// schema leads to itself.
+// expand counts the schemas for one value. It returns false if a schema leads to itself.
 func (p *price) expand() bool {
 	switch {
 	case p.beingExpanded:
@@ -102,7 +101,7 @@ func (all prices) of(s *jsonschema.Schema) *price {
 	return p
 }
 
-// asserted counts the keywords that end at the value itself.
+// asserted counts the keywords that apply to the value itself.
 func (p *price) asserted(s *jsonschema.Schema) {
 	if s.Types != nil {
 		p.types = map[string]bool{}
@@ -157,7 +156,7 @@ func (p *price) asserted(s *jsonschema.Schema) {
 	p.perValue += lists
 }
 
-// applied collects the schemas that the same value is checked against.
+// applied collects the schemas that apply to the same value.
 func (all prices) applied(p *price, s *jsonschema.Schema) {
 	here := []*jsonschema.Schema{s.Ref, s.Not, s.If, s.Then, s.Else}
 	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf} {
@@ -228,7 +227,7 @@ func (all prices) items(p *price, s *jsonschema.Schema) {
 	}
 }
 
-// typeOf is the JSON type of a value.
+// typeOf returns the JSON type of a value.
 func typeOf(value any) string {
 	switch value.(type) {
 	case nil:

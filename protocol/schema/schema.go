@@ -1,10 +1,9 @@
-// Package schema holds the JSON Schemas of the wire (draft 2020-12), for programs in
-// other languages. It also checks results against the schema that a package asks for.
+// Package schema holds the JSON Schemas of the wire (draft 2020-12), for programs in other
+// languages. It also checks results against the output schema of a package.
 //
-// The schemas say what one document alone must look like. They are written by
-// hand; a test compares them with the Go types field by field, in both
-// directions. The product itself reads with package protocol, whose messages
-// are made for people; the schemas never decide what is accepted.
+// The schemas describe single documents. They are written by hand; a test compares them with the Go
+// types field by field, in both directions. The product itself reads with package protocol, whose
+// messages are made for people; the schemas never decide which documents are accepted.
 package schema
 
 import (
@@ -27,18 +26,18 @@ var answerSchema []byte
 //go:embed profile.json
 var profileSchema []byte
 
-// Package is the JSON Schema of a protocol.Package. As with the others, the
-// caller owns the bytes.
+// Package returns the JSON Schema of a protocol.Package. As with the others, the caller owns the
+// bytes.
 func Package() []byte { return bytes.Clone(packageSchema) }
 
-// Result is the JSON Schema of a protocol.Result.
+// Result returns the JSON Schema of a protocol.Result.
 func Result() []byte { return bytes.Clone(resultSchema) }
 
-// Ack is the JSON Schema of a protocol.Ack.
+// Ack returns the JSON Schema of a protocol.Ack.
 func Ack() []byte { return bytes.Clone(ackSchema) }
 
-// Answer is the JSON Schema of a protocol.Answer.
+// Answer returns the JSON Schema of a protocol.Answer.
 func Answer() []byte { return bytes.Clone(answerSchema) }
 
-// Profile is the JSON Schema of a protocol.Profile.
+// Profile returns the JSON Schema of a protocol.Profile.
 func Profile() []byte { return bytes.Clone(profileSchema) }

@@ -84,8 +84,11 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[protocol.OnMalformed]():     texts(protocol.OnMalformeds),
 	reflect.TypeFor[protocol.Outcome]():         texts(protocol.Outcomes),
 	reflect.TypeFor[protocol.ReturnStatus]():    texts(protocol.ReturnStatuses),
-	reflect.TypeFor[protocol.EventType]():       texts(protocol.TrailEvents),
+	reflect.TypeFor[protocol.EventType]():       texts(trailEvents),
 }
+
+var trailEvents = []protocol.EventType{protocol.EventRejected, protocol.EventConditioned, protocol.EventAnswered, protocol.EventEscalated, protocol.EventRerouted,
+	protocol.EventTimedOut, protocol.EventLeaseLost, protocol.EventFailed, protocol.EventRedriven}
 
 // fieldWords are those of fields whose type is a plain string.
 var fieldWords = map[string][]string{

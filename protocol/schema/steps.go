@@ -6,28 +6,27 @@ import (
 	"strings"
 )
 
-// What parts of a check cost, in steps. They are so chosen that a step takes at
-// most stepBytes of memory.
+// Costs of the parts of a check, in steps. They are chosen so that a step takes at most stepBytes
+// of memory.
 const (
 	stepsPerVisit   = 32 // one value against one schema
 	stepsPerError   = 32 // each error that the visit may end with
 	stepsPerLevel   = 4  // of the path that such an error keeps
-	stepsPerDigit   = 4  // of a number that is computed with
+	stepsPerDigit   = 4  // of a number used in a computation
 	stepsPerNoted   = 16 // a property or item noted as not yet evaluated
-	bytesPerStep    = 16 // of text that is compared, hashed or counted
+	bytesPerStep    = 16 // of compared, hashed or counted text
 	instructsAStep  = 4  // of a regular expression, at one byte of text
 	smallArrayItems = 20 // up to which uniqueItems compares every pair
 )
 
-// count walks over a value as the library's check does, whatever the outcome of
-// each part, and adds up what it costs. It stops when that is more than most, so
-// that counting ends, too.
+// count walks over a value like the library's check, regardless of the outcome of each part, and
+// adds up the costs. It stops when they exceed most, so that counting ends too.
 type count struct {
 	steps, most int
 }
 
-// within tells whether the check of value costs at most so many steps, and the
-// steps counted.
+// within reports whether the check of value costs at most so many steps, and returns the counted
+// steps.
 func (p *price) within(most int, value any) (steps int, ok bool) {
 	c := &count{most: most}
 	ok = c.visit(p, value, 0, 0, false)
@@ -39,9 +38,8 @@ func (c *count) spend(steps int) bool {
 	return c.steps <= c.most
 }
 
-// visit counts one schema for one value that lies so many levels deep. chain is how
-// many schemas led here for the same value, noted whether one of them keeps note of
-// what is evaluated.
+// visit counts one schema for one value at a depth of level. chain is how many schemas led here for
+// the same value, noted whether one of them records evaluated parts.
 func (c *count) visit(p *price, value any, level, chain int, noted bool) bool {
 	own := stepsPerVisit + (stepsPerError+stepsPerLevel*level)*(1+p.asserts) + chain + p.perValue
 	if !c.spend(own) || !c.equal(p, value) {
@@ -52,7 +50,7 @@ func (c *count) visit(p *price, value any, level, chain int, noted bool) bool {
 		return false
 	}
 	if p.types != nil && !p.types[typeOf(value)] {
-		return true // where the library stops as well
+		return true // the library stops here too
 	}
 	noted = noted || p.unevaluated
 	switch value := value.(type) {
@@ -163,9 +161,8 @@ func (c *count) items(p *price, items []any, level int) bool {
 	return true
 }
 
-// unique counts uniqueItems. The library hashes long arrays, but in a way in which
-// different lists and objects can be made to have the same hash: of those each may be
-// compared with all before it.
+// unique counts uniqueItems. The library hashes long arrays, but lists and objects can be made to
+// have the same hash: each of those may be compared with all before it.
 func (c *count) unique(items []any) bool {
 	for i, item := range items {
 		cost := weight(item)
@@ -182,7 +179,7 @@ func (c *count) unique(items []any) bool {
 	return true
 }
 
-// weight is what it costs to compare or to hash a value.
+// weight returns the cost of comparing or hashing a value.
 func weight(value any) int {
 	switch value := value.(type) {
 	case string:
@@ -205,7 +202,7 @@ func weight(value any) int {
 	return 1
 }
 
-// digits is how long a number is when it is written without an exponent.
+// digits returns the length of a number without an exponent.
 func digits(number json.Number) int {
 	text := number.String()
 	mantissa, exponent, has := strings.Cut(strings.ToLower(text), "e")
@@ -214,7 +211,7 @@ func digits(number json.Number) int {
 	}
 	tens, err := strconv.Atoi(exponent)
 	if err != nil {
-		tens = 1000 // unwieldyNumber keeps out what is longer
+		tens = 1000 // unwieldyNumber excludes longer ones
 	}
 	return len(mantissa) + max(tens, -tens)
 }

@@ -16,7 +16,7 @@ type block struct {
 	bare  bool // it has no fences
 }
 
-// blocks finds the blocks of a document, in order. What begins as a JSON object and is none
+// blocks finds the blocks of a document, in order. A text that begins as a JSON object and is none
 // is a block, too, up to the next one.
 func (d *document) blocks() []block {
 	var found []block
@@ -78,7 +78,7 @@ func object(text []byte) (size, cost int, ok bool) {
 	return 0, len(text), false
 }
 
-// isFence tells whether a line, without its indentation, opens a fenced block.
+// isFence reports whether a line, without its indentation, opens a fenced block.
 func isFence(line []byte) bool {
 	n := fenceLength(line)
 	return n >= 3 && (line[0] != '`' || !bytes.Contains(line[n:], []byte("`")))
@@ -128,7 +128,7 @@ func (d *document) fenced(at int, open []byte, nested int) block {
 
 func firstLine(text []byte) []byte { return text[:lineEnd(text, 0)] }
 
-// thought is what a model says to itself.
+// thought matches the thoughts of a model.
 var thought = regexp.MustCompile(`(?ms)^[ \t]*<(?:think|thinking|reasoning|thought)>.*?</(?:think|thinking|reasoning|thought)>`)
 
 // maskThoughts puts blanks in the place of thoughts, and leaves line breaks.
@@ -148,13 +148,29 @@ func maskThoughts(text []byte) []byte {
 	return masked
 }
 
-// syntax says where a text stops being JSON, and why.
+// syntax returns the offset at which a text stops being JSON, and why.
 func syntax(text []byte) (offset int, why string) {
 	var any json.RawMessage
 	err := json.Unmarshal(text, &any)
 	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return max(0, int(syntax.Offset)-1), "it is no JSON: " + strings.TrimPrefix(err.Error(), "json: ")
+	if !errors.As(err, &syntax) {
+		return 0, "it is no JSON"
 	}
-	return 0, "it is no JSON"
+	offset = max(0, int(syntax.Offset)-1)
+	why = strings.TrimPrefix(err.Error(), "json: ")
+	rest := text[min(offset, len(text)):]
+	before := bytes.TrimRight(text[:min(offset, len(text))], " \t\r\n")
+	switch {
+	case len(rest) == 0:
+	case rest[0] == '\'', python3.Match(rest):
+		why = "this looks like a Python dict: print(json.dumps(…))"
+	case (rest[0] == '}' || rest[0] == ']') && bytes.HasSuffix(before, []byte(",")):
+		offset, why = len(before)-1, "a comma too many: nothing follows it"
+	case rest[0] == '/':
+		why = "JSON has no comments"
+	}
+	return offset, "it is no JSON: " + why
 }
+
+// python3 are the values of Python that JSON does not have.
+var python3 = regexp.MustCompile(`^(?:True|False|None)\b`)

@@ -1,6 +1,6 @@
-// Package output reads what a program, or a language model behind it, wrote to its standard
-// output, and says what it is: a result, a text, or a result that is broken. It is pure, and
-// takes time in proportion to the output.
+// Package output reads the standard output of a program, or of a language model behind it, as a
+// result, a text, or a result that is broken. It is pure, and takes time in proportion to the
+// output.
 package output
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Mode says how an output is read.
+// Mode selects how an output is read.
 type Mode string
 
 const (
@@ -29,11 +29,11 @@ const (
 // Modes lists how an output may be read.
 var Modes = []Mode{Auto, JSON, Text}
 
-// Output is what was read.
+// Output is the reading of an output.
 type Output struct {
 	Result protocol.Result
-	// SetAside is what stood around the result, in the order of the output. Result.SetAside
-	// says how much it is.
+	// SetAside is the text around the result, in the order of the output. Result.SetAside
+	// has its size.
 	SetAside []byte
 }
 
@@ -50,30 +50,44 @@ func (m *Malformed) Error() string {
 // Read makes a result of an output. The error is a *Malformed. In mode auto the first rule
 // that fits holds; a block is a fenced one, or a JSON object that begins a line and ends one:
 //
-//  1. White space is a result without a body.
+//  1. White space is a result without a body, and a warning.
 //  2. A JSON object that is the whole output, or else the last block of it, is the result if
-//     its keys are those of a result, or of a command alone, and their values are valid. What
-//     is around it is set aside.
-//  3. What tries to be a result is Malformed: see tries, and triesText.
+//     its keys are those of a result, or of a command alone, and their values are valid. The
+//     text around it is set aside.
+//  3. An output that tries to be a result is Malformed: see tries, triesText, hides and disguises.
 //  4. Any other JSON value that is the whole output is the body.
 //  5. Else the output is the body, as text.
 //
-// What an object says of its usage in the words of a model (Usage) counts in all of them.
+// The usage of an object in the words of a model (Usage) counts in all of them.
 //
-// What a model has thought, between <think> tags, is looked at by none of them.
+// None of them looks at the thoughts of a model, between <think> tags.
 func Read(stdout []byte, mode Mode) (Output, error) {
 	switch mode {
 	case Text:
-		return Output{Result: protocol.ResultFromText(stdout)}, nil
+		text := Output{Result: protocol.ResultFromText(stdout)}
+		if len(bytes.TrimSpace(stdout)) == 0 {
+			text.Result.AddSetAside(nothing)
+		}
+		return text, nil
 	case JSON:
 		return strict(stdout)
 	}
+	return readAuto(stdout, hidesMax)
+}
+
+// nothing is the warning of an output of white space: a print may be missing.
+const nothing = "the program has printed nothing"
+
+// readAuto is Read in mode auto. depth bounds the depth to which texts in it are read.
+func readAuto(stdout []byte, depth int) (Output, error) {
 	text := bytes.TrimPrefix(stdout, byteOrderMark)
 	whole := bytes.TrimSpace(text)
 	if len(whole) == 0 {
-		return Output{Result: protocol.ResultFromOutput(nil)}, nil
+		empty := Output{Result: protocol.ResultFromOutput(nil)}
+		empty.Result.AddSetAside(nothing)
+		return empty, nil
 	}
-	doc := &document{raw: stdout}
+	doc := &document{raw: stdout, depth: depth}
 	if json.Valid(whole) {
 		return doc.readValue(span{from: bytes.Index(stdout, whole), to: bytes.Index(stdout, whole) + len(whole)})
 	}
@@ -84,7 +98,7 @@ var byteOrderMark = []byte("\xEF\xBB\xBF")
 
 // strict reads an output that has to be a result.
 func strict(stdout []byte) (Output, error) {
-	doc := &document{raw: stdout}
+	doc := &document{raw: stdout, depth: hidesMax}
 	whole := bytes.TrimSpace(bytes.TrimPrefix(stdout, byteOrderMark))
 	at := bytes.Index(stdout, whole)
 	switch {
@@ -94,20 +108,21 @@ func strict(stdout []byte) (Output, error) {
 		offset, why := syntax(whole)
 		return Output{}, doc.malformed(at+offset, why)
 	}
-	result, err := decode(whole)
+	result, err := doc.decode(whole)
 	if err != nil {
 		return Output{}, doc.malformed(at, err.Error())
 	}
 	return Output{Result: result}, nil
 }
 
-// place is where a decoder of an object says that it is wrong.
+// place matches the place of a fault in the error of a decoder of an object.
 var place = regexp.MustCompile(` \(line (\d+), column (\d+)\)$`)
 
 // document is an output that is being read.
 type document struct {
 	raw    []byte
 	masked []byte // raw, with blanks where a model has thought; of the same length
+	depth  int    // of the texts in it that are read
 }
 
 // span is a part of a document.
@@ -134,33 +149,45 @@ func (d *document) malformed(at int, why string) *Malformed {
 func (d *document) readValue(at span) (Output, error) {
 	value := d.raw[at.from:at.to]
 	if value[0] == '{' {
-		result, err := decode(value)
+		result, err := d.decode(value)
 		if err == nil {
 			return Output{Result: result}, nil
 		}
-		if why := tries(value, err, true); why != "" {
+		if why := d.tries(value, err, true); why != "" {
 			return Output{}, d.malformed(at.from, why)
 		}
-	} else if why := triesBelow(value); why != "" {
+	} else if why := d.triesBelow(value); why != "" {
 		return Output{}, d.malformed(at.from, why)
 	}
 	out := Output{Result: protocol.ResultFromOutput(d.raw)}
-	out.Result.Usage = Usage(value) // a model's own answer, say
+	if out.Result.ContentType == protocol.ContentText && value[0] != '"' {
+		out.Result.AddSetAside("the output is JSON that no record can hold (a NUL, say); it was taken as text")
+	}
+	out.Result.Usage = Usage(value) // for instance a model's own answer
 	return out, nil
 }
 
 // decode reads a JSON object as a result, or as the command of one that has no more.
-func decode(object []byte) (protocol.Result, error) {
+func (d *document) decode(object []byte) (protocol.Result, error) {
 	result, err := decodeResult(object)
 	if err != nil && isCommand(object) {
 		if bare, refused := decodeResult(slices.Concat([]byte(`{"command":`), object, []byte(`}`))); refused == nil {
 			result, err = bare, nil
 		}
 	}
-	if err == nil && endsBeside(result.Command) {
-		result.AddSetAside("END in a list ends nothing: the agents beside it are handed off to")
+	if err != nil {
+		return result, err
 	}
-	return result, err
+	if why := bodyHides(result, d.depth); why != "" {
+		return result, &hidden{why}
+	}
+	switch {
+	case endsBeside(result.Command):
+		result.AddSetAside("END in a list ends nothing: the agents beside it are handed off to")
+	case result.Command != nil && !namesNext(result.Command):
+		result.AddSetAside("its command names no agent, and hands nothing on: goto is missing")
+	}
+	return result, nil
 }
 
 // endsBeside reports whether a command names the end of the chain beside agents.
@@ -178,7 +205,7 @@ func endsBeside(c *protocol.Command) bool {
 	return ends > 0 && ends < len(targets)
 }
 
-// isCommand reports whether an object has the fields of a command alone, and says what follows.
+// isCommand reports whether an object has the fields of a command alone, and names a next step.
 func isCommand(object []byte) bool {
 	if !bytes.Contains(object, []byte(`"goto"`)) && !bytes.Contains(object, []byte(`"await"`)) { // as a rule
 		return false
@@ -227,14 +254,18 @@ func (d *document) readText() (Output, error) {
 			}
 			continue
 		}
-		result, err := decode(d.raw[b.from:b.to])
+		result, err := d.decode(d.raw[b.from:b.to])
 		switch {
 		case err == nil && last:
 			return d.surrounded(result, b, blocks), nil
 		case err == nil && result.Command != nil:
 			return Output{}, d.malformed(b.from, "a result with a command has to be the last block of the output, and another block follows it")
 		case err != nil:
-			if why := tries(d.raw[b.from:b.to], err, false); why != "" {
+			why := d.tries(d.raw[b.from:b.to], err, false)
+			if why == "" && last {
+				why = failedReport(d.raw[b.from:b.to])
+			}
+			if why != "" {
 				return Output{}, d.malformed(b.from, why)
 			}
 		}
@@ -243,6 +274,9 @@ func (d *document) readText() (Output, error) {
 		return Output{}, d.malformed(at, why)
 	}
 	out := Output{Result: protocol.ResultFromOutput(d.raw)}
+	if n := logsBefore(d.raw); n > 0 {
+		out.Result.AddSetAside(count(n) + " before the text look like a log's, and are part of the body; write logs to standard error")
+	}
 	if first := bytes.TrimLeft(bytes.TrimPrefix(d.raw, byteOrderMark), " \t\r\n"); first[0] == '{' && len(blocks) == 1 && !blocks[0].value {
 		offset, why := syntax(first)
 		place := d.malformed(len(d.raw)-len(first)+offset, why)
@@ -251,7 +285,7 @@ func (d *document) readText() (Output, error) {
 	return out, nil
 }
 
-// surrounded is a result with what stands around it.
+// surrounded returns a result with the text around it.
 func (d *document) surrounded(result protocol.Result, b block, blocks []block) Output {
 	before, after := d.raw[:b.outer.from], d.raw[b.outer.to:]
 	out := Output{Result: result}
@@ -267,7 +301,7 @@ func (d *document) surrounded(result protocol.Result, b block, blocks []block) O
 	}
 	text := strings.Join(words, " and ") + " went to the worker's log, and not into the result"
 	for _, other := range blocks[:len(blocks)-1] {
-		if _, err := decode(d.raw[other.from:other.to]); other.value && err == nil {
+		if _, err := d.decode(d.raw[other.from:other.to]); other.value && err == nil {
 			text += "; a block before it has the form of a result, too"
 			break
 		}

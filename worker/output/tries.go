@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -30,20 +31,25 @@ var known = func() (names []string) {
 // fields are the fields of a JSON object.
 func fields(object []byte) map[string]json.RawMessage {
 	var all map[string]json.RawMessage
-	_ = json.Unmarshal(object, &all) // of what is no object there are none
+	_ = json.Unmarshal(object, &all) // a value that is no object has none
 	return all
 }
 
-// tries says why a JSON object that is no result was meant as one; empty is that it was not.
-// err is what is wrong with it as a result. It tries to be one where
+// tries returns why a JSON object that is no result was meant as one; empty if it was not.
+// err is its fault as a result. It tries to be one where
 //
 //   - it has a command, which goes somewhere; of an object that is the whole output, and has
 //     the fields of a result alone, any command does;
 //   - a field beside body is one edit away from a field of a result;
 //   - a field that is nearly command goes somewhere;
 //   - it has a goto that names agents, outside of a command;
-//   - an object below it has a command that goes somewhere.
-func tries(object []byte, err error, whole bool) string {
+//   - an object or a text below it has a command that goes somewhere (hides);
+//   - it is the whole output, and the report of a coding agent that has failed.
+func (d *document) tries(object []byte, err error, whole bool) string {
+	var hides *hidden
+	if errors.As(err, &hides) {
+		return hides.why
+	}
 	all := fields(object)
 	unknown := slices.DeleteFunc(sortedKeys(all), func(name string) bool { return slices.Contains(known, name) })
 	if command, has := all["command"]; has && (goes(command) || whole && len(unknown) == 0 && string(command) != "null") {
@@ -59,7 +65,10 @@ func tries(object []byte, err error, whole bool) string {
 	if names(all["goto"]) {
 		return `goto stands outside of a command; write {"command": {"goto": …}}`
 	}
-	return triesBelow(object)
+	if why := d.triesBelow(object); why != "" || !whole {
+		return why
+	}
+	return failedReport(object)
 }
 
 func sortedKeys(all map[string]json.RawMessage) []string {
@@ -73,7 +82,7 @@ func sortedKeys(all map[string]json.RawMessage) []string {
 
 func quote(name string) string { return fmt.Sprintf("%q", protocol.CutText(name, protocol.IDBytesMax)) }
 
-// goes tells whether a command is one that hands off.
+// goes reports whether a command is one that hands off.
 func goes(command json.RawMessage) bool {
 	for name, value := range fields(command) {
 		for _, known := range []string{"goto", "await"} {
@@ -85,7 +94,7 @@ func goes(command json.RawMessage) bool {
 	return false
 }
 
-// names tells whether a goto names agents.
+// names reports whether a goto names agents.
 func names(raw json.RawMessage) bool {
 	if len(raw) == 0 || string(raw) == "null" {
 		return false
@@ -94,47 +103,34 @@ func names(raw json.RawMessage) bool {
 	return err == nil && len(targets) > 0
 }
 
-// triesBelow says that a command stands below the top of a JSON value, where it is not read.
-func triesBelow(value []byte) string {
-	if !bytes.Contains(value, []byte(`goto`)) && !bytes.Contains(value, []byte(`await`)) { // as a rule
+// triesBelow returns how a JSON value names a next agent below its top, where it is not read.
+func (d *document) triesBelow(value []byte) string {
+	var of any
+	if !mayName(value) && !bytes.Contains(value, []byte(`"is_error"`)) || json.Unmarshal(value, &of) != nil { // as a rule
 		return ""
 	}
-	var of any
-	if json.Unmarshal(value, &of) != nil {
-		return ""
+	if list, isList := of.([]any); isList {
+		for _, element := range list {
+			if object, is := element.(map[string]any); is && object["command"] != nil && hides(map[string]any{"": object}, theTop, 0) != "" {
+				return "it is a list, and a result is an object: its command would be lost"
+			}
+		}
+		if why := hides(of, theTop, d.depth); why != "" || len(list) == 0 {
+			return why
+		}
+		last, err := json.Marshal(list[len(list)-1])
+		if err != nil {
+			return ""
+		}
+		return failedReport(last)
 	}
 	if text, isText := of.(string); isText {
-		if value := []byte(strings.TrimSpace(text)); len(value) > 0 && value[0] == '{' && handsOff.Match(value) {
+		if hides(text, theTop, d.depth) != "" {
 			return "it is a text that holds a result, and a result is an object"
 		}
 		return ""
 	}
-	if list, isList := of.([]any); isList && commandIn(list) {
-		return "it is a list, and a result is an object: its command would be lost"
-	}
-	if commandIn(of) {
-		return "a command stands below the top of the object, where it is not read"
-	}
-	return ""
-}
-
-// commandIn tells whether a value holds a command that goes somewhere. Values are at most
-// 10,000 deep, which is what encoding/json reads.
-func commandIn(value any) bool {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, field := range v {
-			if command, is := field.(map[string]any); name == "command" && is && (command["goto"] != nil || command["await"] != nil) {
-				return true
-			}
-			if commandIn(field) {
-				return true
-			}
-		}
-	case []any:
-		return slices.ContainsFunc(v, commandIn)
-	}
-	return false
+	return hides(of, theTop, d.depth)
 }
 
 // nearest is the field of a result that a name is one edit away from, if there is one.
@@ -147,7 +143,7 @@ func nearest(name string) string {
 	return ""
 }
 
-// nearly tells whether two names differ by case, or by one character that is put in, left
+// nearly reports whether two names differ by case, or by one character that is put in, left
 // out, changed, or changed places with its neighbour.
 func nearly(a, b string) bool {
 	if a == b {
@@ -176,18 +172,26 @@ func nearly(a, b string) bool {
 
 var (
 	// key is command or goto in the place of a key, as JSON, JavaScript and YAML write them.
-	key = regexp.MustCompile(`["']?\b(?:comm?ands?|goto)\b["']?\s*:`)
-	// handsOff is what a hand-off has in an object that does not parse.
-	handsOff = regexp.MustCompile(`["']?\bgoto\b["']?\s*:|["']await["']\s*:\s*\[|["']?\bcomm?and\b["']?\s*:\s*\{`)
-	// yaml is a command as YAML has it.
-	yaml = regexp.MustCompile(`(?m)^[ \t]*comm?and:[ \t]*\r?\n[ \t]+goto:[ \t]*\S`)
-	// inline is a command within a line, quoted as JSON has it.
-	inline = regexp.MustCompile(`\{\s*["'](?:comm?and|goto)["']\s*:\s*[{\["']|["']comm?and["']\s*:\s*\{\s*["']?goto\b`)
-	// code is what a sentence quotes.
+	key = regexp.MustCompile(`(?i)["']?\b(?:comm?ands?|goto)\b["']?\s*:`)
+	// handsOff is a hand-off in an object that does not parse.
+	handsOff = regexp.MustCompile(`(?i)["']?\bgoto\b["']?\s*:|["']await["']\s*:\s*\[|["']?\bcomm?and\b["']?\s*:\s*\{`)
+	// yaml and toml are a command in these languages, and bareYAML that of a result that has no more.
+	yaml     = regexp.MustCompile(`(?mi)^[ \t]*["']?comm?and["']?:[ \t]*\r?\n(?:[ \t]+\S.*\r?\n)*?[ \t]+["']?goto["']?:[ \t]*\S`)
+	toml     = regexp.MustCompile(`(?mi)^[ \t]*\[comm?and\][ \t]*\r?\n(?:.+\r?\n)*?goto[ \t]*=`)
+	bareYAML = regexp.MustCompile(`(?m)^goto:[ \t]*["']?[A-Za-z0-9_-]+["']?[ \t]*\r?$`)
+	// inline is a command within a line, quoted as JSON has it, or as JavaScript and YAML may.
+	inline = regexp.MustCompile(`(?i)\{\s*["'](?:comm?and|goto)["']\s*:\s*[{\["']|\bcomm?and["']?\s*[:=]\s*\{\s*["']?(?:goto|await)\b|\{[^\n]*["'](?:goto|await)["']\s*:\s*["'\[{]`)
+	// opens and gotoKey are a command over several lines.
+	opens   = regexp.MustCompile(`(?i)["']comm?and["']\s*:\s*\{`)
+	gotoKey = regexp.MustCompile(`(?i)["'](?:goto|await)["']\s*:\s*["'\[{]`)
+	// python and xml name a next agent as these do.
+	python = regexp.MustCompile(`\bCommand\([^\n]*\bgoto\s*=\s*["'\[(]`)
+	xml    = regexp.MustCompile(`(?i)<goto>\s*[A-Za-z0-9_-]+\s*</goto>`)
+	// code matches a quotation in a sentence.
 	code = regexp.MustCompile("`[^`\n]*`")
 )
 
-// triesBroken says that a block which is no JSON object was meant as a result: it has command
+// triesBroken finds that a block which is no JSON object was meant as a result: it has command
 // or goto in the place of a key. Of a block before the last that is so where a goto, or an
 // object as the command, is there. at is the place that cannot be read.
 func (d *document) triesBroken(b block, last bool) (at int, why string) {
@@ -196,18 +200,25 @@ func (d *document) triesBroken(b block, last bool) (at int, why string) {
 	switch {
 	case yaml.Match(text):
 		return b.from, "it is YAML, and a result is JSON"
+	case toml.Match(text):
+		return b.from, "it is TOML, and a result is JSON"
 	case len(begins) == 0:
-	case begins[0] == '[' && json.Valid(text):
-		return b.from, triesBelow(text)
+	case (begins[0] == '[' || begins[0] == '"') && json.Valid(text):
+		return b.from, d.triesBelow(text)
 	case begins[0] != '{' && begins[0] != '[':
 	case handsOff.Match(text), last && key.Match(text):
 		offset, why := syntax(begins)
 		return b.to - len(begins) + offset, why
+	default:
+		if how := disguised(text, handsOff.Match); how != "" {
+			offset, _ := syntax(begins)
+			return b.to - len(begins) + offset, "it is no JSON: " + how
+		}
 	}
 	return 0, ""
 }
 
-// triesText says that what stands outside of all blocks was meant as a result: a command in
+// triesText finds that the text outside of all blocks was meant as a result: a command in
 // the middle of a line, or YAML.
 func (d *document) triesText(blocks []block) (at int, why string) {
 	rest := bytes.Clone(d.masked)
@@ -217,13 +228,47 @@ func (d *document) triesText(blocks []block) (at int, why string) {
 	for _, quoted := range code.FindAllIndex(rest, -1) {
 		blank(rest, span{quoted[0], quoted[1]})
 	}
-	if found := yaml.FindIndex(rest); found != nil {
-		return found[0], "it is YAML, and a result is JSON"
+	if !mayName(rest) {
+		return 0, ""
 	}
-	if found := inline.FindIndex(rest); found != nil {
-		return found[0], "a result begins a line, and this is in the middle of one"
+	for _, form := range []struct {
+		of  *regexp.Regexp
+		why string
+	}{
+		{yaml, "it is YAML, and a result is JSON"},
+		{toml, "it is TOML, and a result is JSON"},
+		{bareYAML, "it is YAML, and a result is JSON"},
+		{python, "it is a Python object, and a result is JSON"},
+		{xml, "it is XML, and a result is JSON"},
+		{inline, midLine},
+	} {
+		if found := form.of.FindIndex(rest); found != nil {
+			return found[0], form.why
+		}
+	}
+	if at := overLines(rest); at >= 0 {
+		return at, midLine
+	}
+	if how := disguised(rest, func(text []byte) bool { return inline.Match(text) || overLines(text) >= 0 }); how != "" {
+		return max(0, bytes.Index(rest, []byte("goto"))), "it is no JSON: " + how
 	}
 	return 0, ""
+}
+
+const midLine = "a result begins a line, and this is in the middle of one"
+
+// overLines returns the offset of a command that has its goto on a later line; -1 is none.
+func overLines(text []byte) int {
+	commands := opens.FindAllIndex(text, -1)
+	if commands == nil {
+		return -1
+	}
+	for _, key := range gotoKey.FindAllIndex(text, -1) {
+		if commands[0][0] < key[0] {
+			return commands[0][0]
+		}
+	}
+	return -1
 }
 
 // blank puts blanks in the place of a part, and leaves line breaks.

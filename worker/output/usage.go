@@ -8,7 +8,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// reported are the shapes in which programs and models say what was used: our own, and those of
+// reported are the shapes in which programs and models report usage: our own, and those of
 // the answers of models.
 type reported struct {
 	Usage struct {
@@ -22,9 +22,9 @@ type reported struct {
 	CostUSD float64 `json:"total_cost_usd"`
 }
 
-// Usage reads what a JSON object says of its usage: usage, in our own fields or as prompt_tokens,
+// Usage reads the usage in a JSON object: usage, in our own fields or as prompt_tokens,
 // completion_tokens and total_tokens, or as input_tokens and output_tokens; and total_cost_usd. Nil
-// is that it says nothing, or nothing that can be.
+// is that it has none, or an impossible one.
 func Usage(object []byte) *protocol.Usage {
 	var r reported
 	if !bytes.Contains(object, []byte(`"usage"`)) && !bytes.Contains(object, []byte(`"total_cost_usd"`)) || json.Unmarshal(object, &r) != nil {

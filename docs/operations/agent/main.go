@@ -1,6 +1,6 @@
-// Command agent is an example of what "handoff work" runs: a program of its own that
-// knows nothing of Handoff but a package on its standard input and a result on its
-// standard output. It counts the words of its task. Put yours in its place:
+// Command agent is an example program for "handoff work". It gets a package on its standard input,
+// prints a result on its standard output, and knows nothing else of Handoff. It counts the words of
+// its task. Put yours in its place:
 // docs/operations/containers.md.
 package main
 

@@ -62,7 +62,7 @@ func TestAcrossAccounts(t *testing.T) {
 	w := apart(t)
 	w.register("coder", "spy")
 	c := w.client("coder")
-	if _, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"}); !errors.Is(err, natsgateway.ErrNobody) {
+	if _, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"}, worker.LeaseDefault); !errors.Is(err, natsgateway.ErrNobody) {
 		t.Errorf("before there is a gateway: %v", err)
 	}
 	first := w.open(natsgateway.Config{})

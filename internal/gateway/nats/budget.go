@@ -21,11 +21,10 @@ const (
 	limitPackages = "packages" // bytes of their packages
 )
 
-// budget is what a gateway may have of one kind, in all. Half of it is the most that one
-// agent may have. The agents that have something of it share it: within an equal
-// share an agent always gets what it asks for, from those that have more than theirs
-// where nothing else is left. So the gateway gives what lies idle to agents that use it,
-// and none of them can keep it from the others.
+// budget bounds one resource of a gateway. An agent may have at most half of it. The agents that
+// have some of it share it: within an equal share an agent always gets its request, if nothing else
+// is left from those above their share. So agents use the idle part, and none can keep it from the
+// others.
 type budget struct {
 	limit string
 	most  int64
@@ -64,8 +63,8 @@ func (b *budget) reserve(agent string, n int64) error {
 	return b.busyError(agent)
 }
 
-// awaitFree is reserve, but waits for what is within the agent's share and cannot be given
-// back at once, because requests of others are at work on it.
+// awaitFree is reserve, but waits for a part of the agent's share that cannot be freed at once,
+// because requests of others use it.
 func (b *budget) awaitFree(ctx context.Context, agent string, n int64) error {
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()
@@ -95,7 +94,7 @@ func (b *budget) tryReserve(agent string, n int64) bool {
 
 func (b *budget) agentMax() int64 { return max(1, b.most/2) }
 
-// share is what each has for sure of the agents that have something, with one more.
+// share is the guaranteed part of each agent that has some, with one more.
 // The lock is held.
 func (b *budget) share(agent string) int64 {
 	n := len(b.agents)
@@ -157,7 +156,7 @@ func (b *budget) release(agent string, n int64) {
 	b.addLocked(agent, -n)
 }
 
-// addLocked adds n to what an agent has. The caller has the lock.
+// addLocked adds n to an agent's part. The caller has the lock.
 func (b *budget) addLocked(agent string, n int64) {
 	b.used += n
 	if b.agents[agent] += n; b.agents[agent] == 0 {
@@ -185,7 +184,7 @@ func (b *budget) inUse() int64 {
 	return b.used
 }
 
-// retryLaterError is a refusal that says when to ask again.
+// retryLaterError is a refusal with the time of the next try.
 type retryLaterError struct {
 	err   *protocol.Error
 	again time.Duration

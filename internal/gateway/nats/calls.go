@@ -16,7 +16,7 @@ type call struct {
 
 	// Guarded by calls.mu.
 	queued    bool   // it waits for a slot
-	stop      func() // ends what it waits for; nil while it is worked on
+	stop      func() // ends its wait; nil while it is worked on
 	uncounted bool   // it was counted out
 }
 
@@ -81,7 +81,7 @@ func (cs *calls) awaitSlot(ctx context.Context, c *call) error {
 	return err
 }
 
-// setStop says how to end a request that waits. It is false where the request was ended already.
+// setStop sets the function that ends a request that waits. It is false if the request has ended.
 func (cs *calls) setStop(c *call, queued bool, stop func()) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -100,7 +100,7 @@ func (cs *calls) waitIdle(ctx context.Context, c *call, wait func(ctx context.Co
 	}
 	cs.turns.leave(c.agent)
 	wait(waiting)
-	// What came is in hand, and the time to answer is over at some time anyway.
+	// The wait has its answer, and the time to answer ends anyway.
 	_ = cs.turns.enter(context.WithoutCancel(ctx), c.agent)
 	cs.setStop(c, false, nil)
 }

@@ -143,9 +143,8 @@ func (p *chunkStore) read(agent, token string, offset, most int) (body []byte, t
 	return kept.body[offset:min(offset+most, len(kept.body))], kept.total, nil
 }
 
-// bodyOf is the body of a request. done says whether the request was answered: then
-// a body that was sent in chunks is forgotten; after a refusal the request may be made
-// again with it.
+// bodyOf returns the body of a request. The caller reports to done whether the request was answered:
+// then a body that was sent in chunks is forgotten; after a refusal it may be used again.
 func (g *Gateway) bodyOf(c *call) (body []byte, done func(answered bool), err error) {
 	token := c.header.Get(headerBody)
 	if token == "" {

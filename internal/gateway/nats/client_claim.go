@@ -42,11 +42,14 @@ func (c *claim) currentGateway() string {
 // claimRequest is a request about a claim.
 type claimRequest interface{ ref() *claimRef }
 
-// ask asks the gateway that has the claim, or else any. An answer says where it is now.
+// ask asks the gateway that has the claim, or else any. An answer names the gateway that has it now.
 func (c *claim) ask(ctx context.Context, verb string, request claimRequest) (*claimAnswer, error) {
 	*request.ref() = c.ref
 	answer := new(claimAnswer)
 	by, err := c.c.call(ctx, c.currentGateway(), verb, false, 0, request, answer)
+	if errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) { // of a worker, it is lost
+		err = fmt.Errorf("%w: %w", broker.ErrLeaseLost, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -249,14 +252,6 @@ func encodePartial(partial *protocol.Result) (json.RawMessage, error) {
 
 // WorkerLease implements worker.Claim. The key of a worker's holder stays with it.
 func (c *claim) WorkerLease() string { return "" }
-
-func (c *claim) HandedOff(ctx context.Context) ([]broker.HandedOff, error) {
-	answer, err := c.ask(ctx, verbHandedOff, &claimRef{})
-	if err != nil {
-		return nil, err
-	}
-	return answer.HandedOff, nil
-}
 
 func (c *claim) Returns(ctx context.Context) ([]protocol.Return, error) {
 	answer, err := c.ask(ctx, verbReturns, &claimRef{})

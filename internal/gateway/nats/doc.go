@@ -4,8 +4,8 @@
 // acknowledgements and replies. So an untrusted one stays outside, and asks a Gateway: a
 // service on the subjects handoff.v1.AGENT.VERB, which the account exports. The rules of
 // the server let a user publish to handoff.v1.AGENT.> of its own agent alone, so that the
-// subject tells which agent asks. The gateway believes nothing else that a request says of
-// its sender: sources, holders and leases are this agent's, or the request is refused and
+// subject has the agent that asks. The gateway believes nothing else in a request about its
+// sender: sources, holders and leases are this agent's, or the request is refused and
 // nothing was changed.
 //
 // A Gateway decides nothing and does nothing twice. For tickets it calls package api on

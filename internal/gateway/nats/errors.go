@@ -14,21 +14,6 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// fromWire is the error of an answer, as the broker itself would have returned it.
-func fromWire(e *protocol.Error) error {
-	switch e.Code {
-	case protocol.CodeLeaseLost, protocol.CodeLeaseInvalid:
-		return fmt.Errorf("%w (%s)", broker.LostTo(e.Clock), e.Message)
-	case protocol.CodeGone:
-		return fmt.Errorf("%w (%s)", broker.ErrOfferGone, e.Message)
-	case protocol.CodeUnreachable:
-		return fmt.Errorf("%w through the gateway: %s", broker.ErrUnreachable, e.Message)
-	case api.CodeFailed:
-		return errors.New(e.Message)
-	}
-	return e
-}
-
 // errBusy is a gateway that has as much to do for this agent as it may. It counts as a gateway
 // out of reach, and not as a refusal of what was said: it is worth asking again.
 type errBusy struct {
@@ -48,7 +33,7 @@ func readError(msg *nats.Msg) error {
 		return errors.New("the gateway refused, and its answer does not say why")
 	}
 	if e.Code != protocol.CodeBusy {
-		return fromWire(&e)
+		return api.ErrorFrom(&e)
 	}
 	again := retryHeldAfter
 	if ms, err := strconv.Atoi(msg.Header.Get(headerAgain)); err == nil && ms > 0 {

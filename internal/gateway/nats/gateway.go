@@ -20,7 +20,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Profiles says whether agents may register themselves through a gateway.
+// Profiles is the rule by which agents register themselves through a gateway.
 type Profiles string
 
 const (
@@ -40,39 +40,39 @@ const (
 	// MemoryBytesMin is enough for one agent with the largest package and the largest
 	// result: a fifth of it is for each.
 	MemoryBytesMin = 5 * CallBytesMax
-	// WorkingMax is how many requests a gateway works on at once, beside the first one of
+	// workingMax is how many requests a gateway works on at once, beside the first one of
 	// each agent. Those that wait for something to happen do not count.
-	WorkingMax = 64
+	workingMax = 64
 )
 
 // Config configures a Gateway. The zero value is the default. Half of each limit is
 // the most that one agent may have. Within an equal share for each agent that has
-// something, an agent gets what it asks for; beyond it, what the others leave. Else
+// something, an agent gets its request; beyond it, the rest that the others leave. Else
 // it is refused with CodeBusy, which clients repeat.
 type Config struct {
-	// Profiles says whether agents may register themselves; "" is ProfilesNew.
+	// Profiles is the rule by which agents register themselves; "" is ProfilesNew.
 	Profiles Profiles
-	// Lease is what workers are told to be the engine's default; 0 is nothing.
+	// Lease is the engine's default, for workers; 0 is none.
 	Lease time.Duration
 	// Offers is how many offers and claims the gateway caches, default
-	// OffersHeldDefault. What goes on without it costs two reads a request.
+	// OffersHeldDefault. A claim that is not cached costs two reads a request.
 	Offers int
 	// Requests is how many requests are under way at once, default RequestsDefault:
 	// those that it works on, those that wait for their turn, and those that wait for
 	// something to happen. Each worker has one that waits for offers.
 	Requests int
-	// MemoryBytes bounds what it keeps: two fifths of it the packages of what is in
-	// the cache, two fifths bodies that come or go in chunks, one fifth the requests under
+	// MemoryBytes bounds its memory: two fifths for the packages in the
+	// cache, two fifths bodies that come or go in chunks, one fifth the requests under
 	// way. So an agent with many claims can always report. Default MemoryBytesDefault,
 	// at least MemoryBytesMin. Reading and writing a body takes up to three times its
 	// size beside that.
 	MemoryBytes int64
-	// Log receives one line for each refusal (debug) and what went wrong (warn);
+	// Log receives one line for each refusal (debug) and fault (warn);
 	// nil discards.
 	Log *slog.Logger
 }
 
-// Validate says what is wrong with a Config. New calls it.
+// Validate checks a Config. New calls it.
 func (c Config) Validate() error {
 	switch {
 	case c.Profiles != "" && c.Profiles != ProfilesNew && c.Profiles != ProfilesKeep && c.Profiles != ProfilesReplace:
@@ -106,7 +106,7 @@ type Gateway struct {
 	answered, refused, failed atomic.Int64
 
 	ctx    context.Context // of all answers
-	waits  context.Context // of what they wait for: it ends first
+	waits  context.Context // of their waits: it ends first
 	mu     sync.Mutex
 	closed bool
 	wg     sync.WaitGroup // of those under way
@@ -128,7 +128,7 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Gateway, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gateway{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log}
 	g.makeLimits()
-	g.api = api.New(b, api.Config{KeyRequired: true, Pause: g.idle, RereadInterval: rereadInterval})
+	g.api = api.New(b, api.Config{KeyRequired: true, Remote: true, Pause: g.idle, RereadInterval: rereadInterval})
 	return g, nil
 }
 
@@ -136,7 +136,7 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Gateway, error) {
 func (g *Gateway) makeLimits() {
 	g.cache = claimCache{g: g, all: map[string]*entry{}, leases: map[string]*entry{}}
 	g.chunks = chunkStore{g: g, all: map[string]*chunk{}}
-	g.calls = calls{g: g, turns: newTurns(WorkingMax), all: map[string]map[*call]struct{}{}}
+	g.calls = calls{g: g, turns: newTurns(workingMax), all: map[string]map[*call]struct{}{}}
 	fifth := g.cfg.MemoryBytes / 5
 	g.requests = newBudget(limitRequests, int64(g.cfg.Requests), retryRequestsAfter, func(agent string) bool { return g.calls.reclaim(agent, false) })
 	g.messages = newBudget(limitMessages, fifth, retryRequestsAfter, func(agent string) bool { return g.calls.reclaim(agent, true) })
@@ -161,7 +161,7 @@ func newToken() string {
 }
 
 const (
-	// startTimeout is how long the server may take to know what we subscribe to.
+	// startTimeout bounds the time until the server knows the subscriptions.
 	startTimeout = 10 * time.Second
 	// drainTimeout is how long the end of Run waits for answers under way.
 	drainTimeout = 5 * time.Second
@@ -191,7 +191,7 @@ func (g *Gateway) Run(ctx context.Context, ready func()) error {
 		return fail(err)
 	}
 	service, err := micro.AddService(g.nc, micro.Config{
-		Name: Name, Version: serviceVersion, QueueGroup: Name,
+		Name: name, Version: serviceVersion, QueueGroup: name,
 		Description: "relays handoffs of agents outside of the engine's account",
 		Metadata:    map[string]string{"gateway": g.id},
 	})
@@ -213,7 +213,7 @@ func (g *Gateway) Run(ctx context.Context, ready func()) error {
 		g.sweepUntil(ctx)
 	}
 	if ctx.Err() != nil {
-		err = nil // it was told to end
+		err = nil // the caller ended it
 	}
 	if stopErr := service.Stop(); stopErr == nil {
 		_ = g.nc.FlushTimeout(time.Second) // behind it no more come; a connection that is gone brings none either
@@ -240,7 +240,7 @@ func (g *Gateway) sweepUntil(ctx context.Context) {
 	}
 }
 
-// drain lets what is under way be answered.
+// drain waits for the answers to requests under way.
 func (g *Gateway) drain(stop func()) {
 	g.mu.Lock()
 	g.closed = true
@@ -252,18 +252,18 @@ func (g *Gateway) drain(stop func()) {
 	_ = g.nc.FlushTimeout(time.Second)
 }
 
-// Load is what a gateway has to do, for metrics.
+// Load is the work of a gateway, for metrics.
 type Load struct {
 	Offers   int64 // cached offers and claims
 	Requests int64 // under way
 	Bytes    int64 // of Config.MemoryBytes
 
 	Answered int64 // requests, since the start
-	Refused  int64 // for what they say, or for all that there is to do
+	Refused  int64 // for their content, or for the load
 	Failed   int64 // through a fault of the gateway or the engine
 
 	// Busy counts the requests that were refused by the limit that was reached, and
-	// Reclaimed what an agent lost because another needed its share.
+	// Reclaimed the losses of an agent because another needed its share.
 	Busy, Reclaimed map[string]int64
 }
 
@@ -277,7 +277,7 @@ func (g *Gateway) Load() Load {
 	return load
 }
 
-// leaseMS is what register tells.
+// leaseMS returns the default lease for register.
 func (g *Gateway) leaseMS() int64 {
 	if ms := g.cfg.Lease.Milliseconds(); ms >= protocol.LeaseMinMS && ms <= protocol.LeaseMaxMS {
 		return ms

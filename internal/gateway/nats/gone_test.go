@@ -143,7 +143,7 @@ func TestPausedBehindAGateway(t *testing.T) {
 	}
 	w.open(natsgateway.Config{})
 	c := w.client("coder")
-	profile, err := c.Register(w.ctx, protocol.Profile{ID: "coder"})
+	profile, err := c.Register(w.ctx, protocol.Profile{ID: "coder"}, worker.LeaseDefault)
 	if err != nil || !profile.Paused || !c.Paused(w.ctx, "coder") {
 		t.Fatalf("%+v, %v", profile, err)
 	}

@@ -40,7 +40,7 @@ echo "$T"
 	}
 	first := open()
 	coder := []string{"NATS_URL=" + w.outside("coder"), "HANDOFF_AGENT=coder"}
-	p := testworld.Start(t, "worker", coder, bin, "work", "--gateway", "--agent", "coder", "--", script)
+	p := testworld.Start(t, "worker", coder, bin, "work", "--gateway", "--agent", "coder", "--env", "NATS_URL", "--", script) // with its password
 	w.said(p, "worker ready")
 	ticket := w.submit("coder", nil)
 	w.appears(script + ".began")

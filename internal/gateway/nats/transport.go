@@ -3,6 +3,7 @@ package natsgateway
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,6 +74,9 @@ func (g *Gateway) answer(c *call) {
 		return
 	}
 	do, ok := verbs[c.verb]
+	if op := api.OperationOf(c.verb); op != nil && slices.Contains(ofAgents, op.Interface) {
+		do, ok = perform(op), true
+	}
 	if !ok {
 		g.refuse(c, invalid("verb", "%q is none; this gateway knows version 1 of the protocol, section 10", protocol.CutText(c.verb, 64)))
 		return
@@ -102,6 +106,17 @@ func (g *Gateway) idle(ctx context.Context, wait func(ctx context.Context)) {
 // is known to be.
 type verb func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error)
 
+// ofAgents are the interfaces whose operations agents may ask for. The others concern other agents,
+// or have answers without bounds.
+var ofAgents = []string{"Source", "Holder", "Approver", "Sharer", "Decider"}
+
+// perform is the verb of an operation, whose name it has.
+func perform(op *api.Operation) verb {
+	return func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error) {
+		return op.Do(ctx, g.api.As(api.Agent(agent)), body)
+	}
+}
+
 // typed is a verb whose request is read strictly.
 func typed[Request any](do func(g *Gateway, ctx context.Context, agent string, request *Request) (any, error)) verb {
 	return func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error) {
@@ -113,8 +128,8 @@ func typed[Request any](do func(g *Gateway, ctx context.Context, agent string, r
 	}
 }
 
-// reply answers. A body that does not fit one message is stored, and the first chunk says
-// where.
+// reply answers. A body that does not fit one message is stored, and the first chunk has its
+// address.
 func (g *Gateway) reply(ctx context.Context, c *call, answer any) {
 	body, err := protocol.Marshal(answer)
 	if err != nil {
@@ -183,7 +198,7 @@ func (g *Gateway) send(c *call, header nats.Header, body []byte) {
 	}
 }
 
-// waitOf bounds what a request wants to wait.
+// waitOf checks the wait of a request.
 func waitOf(ms int64) (time.Duration, error) {
 	if ms < 0 || ms > WaitMax.Milliseconds() {
 		return 0, invalid("wait_ms", "is %d, must be 0 to %d", ms, WaitMax.Milliseconds())

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // verbs has all verbs but those for the chunks of large bodies.
@@ -57,6 +60,18 @@ var verbs = map[string]verb{
 	verbWaiting: typed((*Gateway).waiting),
 }
 
+// Verbs returns all that an agent may ask a gateway for, in the order of their names.
+func Verbs() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for verb := range verbs {
+			if !yield(verb) {
+				return
+			}
+		}
+		_ = yield(verbPut) && yield(verbRead)
+	})
+}
+
 // register makes the agent's queue, and its profile as far as the gateway allows it.
 func (g *Gateway) register(ctx context.Context, agent string, request *registerRequest) (any, error) {
 	wanted := protocol.Profile{ID: agent}
@@ -92,7 +107,7 @@ func (g *Gateway) register(ctx context.Context, agent string, request *registerR
 		}
 		there = wanted
 	}
-	if err := g.b.EnsureQueue(ctx, agent); err != nil {
+	if err := errors.Join(g.b.EnsureQueue(ctx, agent), g.b.KeepOffers(ctx, agent, broker.AckWait)); err != nil {
 		return nil, err
 	}
 	return &profileAnswer{Profile: there, LeaseMS: g.leaseMS()}, nil
@@ -154,7 +169,7 @@ func (g *Gateway) beat(ctx context.Context, agent string, r *presenceRequest) (a
 	if err != nil {
 		return nil, err
 	}
-	h.Slots, h.Busy, h.Draining, h.Polling = r.Slots, r.Busy, r.Draining, r.Polling
+	h.Slots, h.Busy, h.Draining, h.Program, h.Polling = r.Slots, r.Busy, r.Draining, r.Program, r.Polling
 	h.Host, h.PID, h.StartedAt = r.Host, r.PID, r.StartedAt
 	if err := g.b.Beat(ctx, h); err != nil {
 		return nil, err
@@ -176,8 +191,8 @@ func (g *Gateway) pull(ctx context.Context, agent string, r *pullRequest) (any, 
 	if err != nil {
 		return nil, err
 	}
-	if r.Most < 1 || r.Most > OffersMax {
-		return nil, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
+	if r.Most < 1 || r.Most > offersMax {
+		return nil, invalid("most", "is %d, must be 1 to %d", r.Most, offersMax)
 	}
 	profile, err := g.registeredProfile(ctx, agent)
 	if err != nil || profile.Paused {
@@ -403,4 +418,183 @@ func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *ackno
 func answerOf(claim *broker.Claim) *claimAnswer {
 	state := claim.State()
 	return &claimAnswer{Lease: claim.Lease(), State: &state}
+}
+
+// rereadInterval is how often a request that waits reads the head without a hint.
+const rereadInterval = 5 * time.Second
+
+// sourceFor returns the operations on behalf of the agent of a request.
+func (g *Gateway) sourceFor(agent string) api.Source { return g.api.As(api.Agent(agent)) }
+
+func (g *Gateway) submit(ctx context.Context, agent string, r *submitRequest) (any, error) {
+	pkg, err := protocol.DecodePackage(r.Package)
+	if err != nil {
+		return nil, err
+	}
+	return stateAnswer(g.sourceFor(agent).Submit(ctx, pkg))
+}
+
+// status reads the state of a handoff, and may wait for it to change.
+func (g *Gateway) status(ctx context.Context, agent string, r *ticketRequest) (any, error) {
+	wait, err := waitOf(r.WaitMS)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := r.Until.Ready(protocol.State{}); !ok {
+		return nil, invalid("until", "is %q, must be closed, ended, accepted or asked", protocol.CutText(string(r.Until), 64))
+	}
+	ofChain, err := r.ofChain()
+	if err != nil {
+		return nil, err
+	}
+	var state protocol.State
+	if wait > 0 {
+		if state, err = g.wait(ctx, agent, r, ofChain, wait); err != nil {
+			return nil, err
+		}
+	}
+	if state.Ticket == "" {
+		look := g.sourceFor(agent).Status
+		if ofChain {
+			look = g.sourceFor(agent).LastOfChain
+		}
+		if state, err = look(ctx, r.Ticket); err != nil {
+			return nil, err
+		}
+	}
+	ready := isReady(state, r.Until, ofChain)
+	return &ticketAnswer{Ticket: state.Ticket, State: state, Ready: ready}, nil
+}
+
+// ofChain reports whether a request is about the chain of its handoff.
+func (r *ticketRequest) ofChain() (bool, error) {
+	if r.Of != "" && !slices.Contains(protocol.ReturnScopes, r.Of) {
+		return false, invalid("of", "is %q, must be %s or %s", protocol.CutText(string(r.Of), 64), protocol.ReturnOfChain, protocol.ReturnOfHandoff)
+	}
+	return r.Of == protocol.ReturnOfChain, nil
+}
+
+// isReady reports whether what is waited for is so. A chain that goes on is nowhere yet.
+func isReady(s protocol.State, until api.Until, ofChain bool) bool {
+	ready, ok := until.Ready(s)
+	return ready && ok && !(ofChain && lifecycle.GoesOn(s))
+}
+
+// wait returns the last state that was read before the wait ended; none may have been.
+func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, ofChain bool, wait time.Duration) (protocol.State, error) {
+	waitFor := g.sourceFor(agent).Wait
+	if ofChain {
+		waitFor = g.sourceFor(agent).WaitChain
+	}
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	state, err := waitFor(waiting, r.Ticket, r.Until)
+	if waiting.Err() != nil && ctx.Err() == nil || errors.Is(err, api.ErrWaitEnded) {
+		err = nil
+	}
+	return state, err
+}
+
+func (g *Gateway) result(ctx context.Context, agent string, r *ticketRequest) (any, error) {
+	ofChain, err := r.ofChain()
+	if err != nil {
+		return nil, err
+	}
+	read := g.sourceFor(agent).Result
+	if ofChain {
+		read = g.sourceFor(agent).ChainResult
+	}
+	result, state, err := read(ctx, r.Ticket)
+	if errors.Is(err, broker.ErrNotFound) && state.Ticket != "" {
+		return stateAnswer(state, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &ticketAnswer{Ticket: state.Ticket, State: state, Result: &result}, nil
+}
+
+func (g *Gateway) returnOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
+	ret, err := g.sourceFor(agent).Return(ctx, r.Ticket)
+	if err != nil {
+		return nil, err
+	}
+	return &ticketAnswer{Ticket: ret.HandoffID, Return: &ret}, nil
+}
+
+func (g *Gateway) contextOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
+	whole, err := g.sourceFor(agent).Context(ctx, r.Ticket)
+	if err != nil {
+		return nil, err
+	}
+	return &ticketAnswer{Ticket: r.Ticket, Context: &whole}, nil
+}
+
+func (g *Gateway) cancel(ctx context.Context, agent string, r *cancelRequest) (any, error) {
+	return stateAnswer(g.sourceFor(agent).Cancel(ctx, api.Cancel{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}))
+}
+
+// answerTicket answers what a handoff of the agent's asks for.
+func (g *Gateway) answerTicket(ctx context.Context, agent string, r *answerRequest, answer protocol.Answer) (any, error) {
+	if r.Lease != "" {
+		return nil, protocol.Errorf(protocol.CodeConflict, "ticket", "and a lease are two things; choose one")
+	}
+	return stateAnswer(g.sourceFor(agent).Answer(ctx, r.Ticket, answer))
+}
+
+func stateAnswer(state protocol.State, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &ticketAnswer{Ticket: state.Ticket, State: state}, nil
+}
+
+func (r *verdictRequest) verdict() api.Verdict {
+	return api.Verdict{Ticket: r.Ticket, Agent: r.Agent, Any: r.Any, Reason: r.Reason}
+}
+
+func (g *Gateway) approve(ctx context.Context, agent string, r *verdictRequest) (any, error) {
+	return stateAnswer(g.api.As(api.Agent(agent)).Approve(ctx, r.verdict()))
+}
+
+func (g *Gateway) deny(ctx context.Context, agent string, r *verdictRequest) (any, error) {
+	return stateAnswer(g.api.As(api.Agent(agent)).Deny(ctx, r.verdict()))
+}
+
+// waiting lists what waits for the agent's approval.
+func (g *Gateway) waiting(ctx context.Context, agent string, _ *empty) (any, error) {
+	states, err := g.api.As(api.Agent(agent)).Approvals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &waitingAnswer{Handoffs: append([]protocol.State{}, states...)}, nil
+}
+
+// lock asks for locks once. A request that waits is answered so, and asked again by its client: no
+// answer of the gateway is held back for it.
+func (g *Gateway) lock(ctx context.Context, agent string, r *lockRequest) (any, error) {
+	wait, err := protocol.CheckLockWait("wait_ms", r.WaitMS)
+	if err != nil {
+		return nil, err
+	}
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) (err error) {
+		answer.Seq, answer.Waiting, err = claim.TryLock(ctx, wait, r.Paths...)
+		return err
+	})
+}
+
+func (g *Gateway) unlock(ctx context.Context, agent string, r *lockRequest) (any, error) {
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Unlock(ctx, r.Paths...) })
+}
+
+// vars sets variables and answers with the workspace.
+func (g *Gateway) vars(ctx context.Context, agent string, r *varsRequest) (any, error) {
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error {
+		w, err := claim.Workspace(ctx)
+		if err == nil && len(r.Values) > 0 {
+			w, err = claim.SetVariables(ctx, lifecycle.Setting{Values: r.Values, IfVersion: r.IfVersion})
+		}
+		answer.Workspace = &w
+		return err
+	})
 }

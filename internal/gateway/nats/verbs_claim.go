@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -72,13 +73,13 @@ func (g *Gateway) endingOf(ctx context.Context, agent string, ref *claimRef) (br
 	return ending, nil
 }
 
-// isEvent tells whether an event is of one type.
+// isEvent reports whether an event is of one type.
 func isEvent[E protocol.Event](e protocol.Event) bool {
 	_, ok := e.(E)
 	return ok
 }
 
-// hold keeps the offer from others, and tells what the ledger says.
+// hold keeps the offer from others, and returns the signal of the ledger.
 func (g *Gateway) hold(ctx context.Context, agent string, r *claimRef) (any, error) {
 	return g.withClaim(ctx, agent, r, func(claim *broker.Claim, answer *claimAnswer) error {
 		signal, err := claim.Beat(ctx)
@@ -100,8 +101,12 @@ func (g *Gateway) spend(ctx context.Context, agent string, r *spendRequest) (any
 }
 
 func (g *Gateway) moreTime(ctx context.Context, agent string, r *moreTimeRequest) (any, error) {
-	by := time.Duration(min(max(r.ExtendMS, 0), protocol.ExtensionMaxMS+1)) * time.Millisecond
-	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Extend(ctx, by, r.Reason) })
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error {
+		if err := protocol.CheckExtension(r.ExtendMS); err != nil { // before it becomes a duration, which may not hold it
+			return err
+		}
+		return claim.Extend(ctx, time.Duration(r.ExtendMS)*time.Millisecond, r.Reason)
+	})
 }
 
 // complete hands in a result. One that cannot be read fails the attempt, like one
@@ -113,12 +118,9 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 		children, err = childrenOf(r.Children)
 	}
 	unreadable := err
-	wrote := isEvent[*protocol.Completed]
-	if result.Awaits() {
-		wrote = func(e protocol.Event) bool { return isEvent[*protocol.Suspended](e) || isEvent[*protocol.Completed](e) }
-	}
-	mayLack := true // hand-offs: not where the state says that it has all, and a repeated request has none
-	answer, err := g.endClaim(ctx, agent, r.ref(), wrote, func(claim *broker.Claim) error {
+	mayLack := true                                        // hand-offs: not where the state says that it has all, and a repeated request has none
+	repeated := func(protocol.Event) bool { return false } // its result is compared below
+	answer, err := g.endClaim(ctx, agent, r.ref(), repeated, func(claim *broker.Claim) error {
 		if unreadable == nil {
 			err := claim.Complete(ctx, result, children...)
 			bar := claim.State().Barred
@@ -137,10 +139,10 @@ func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest
 	case !errors.Is(err, broker.ErrLeaseLost):
 		return answer, err
 	}
-	return nil, g.lateResultError(ctx, agent, r, result, unreadable == nil, err)
+	return g.lateAnswer(ctx, agent, r, result, unreadable == nil, err)
 }
 
-// barredAnswer says which hand-offs were refused with a result, and what became of that.
+// barredAnswer lists the hand-offs that were refused with a result, and its status.
 func (g *Gateway) barredAnswer(ctx context.Context, agent string, r *completeRequest) (any, error) {
 	ending, err := g.endingOf(ctx, agent, r.ref())
 	if err != nil {
@@ -158,25 +160,32 @@ func (g *Gateway) barredAnswer(ctx context.Context, agent string, r *completeReq
 	return answer, nil
 }
 
-// lateResultError says why a result does not count: it was refused before, when the
-// attempt failed with it, or it comes too late, and is kept.
-func (g *Gateway) lateResultError(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) error {
+// resultCodes are the codes of attempts that failed because of their result.
+var resultCodes = []protocol.Code{protocol.CodeOutputSchema, protocol.CodeBadResult, protocol.CodeMalformed, protocol.CodeInvalid,
+	protocol.CodeMissing, protocol.CodeTooLarge, protocol.CodeUnknownAgent, protocol.CodeForbidden}
+
+// lateAnswer answers a result whose lease is lost. It was submitted before, or refused before, when
+// the attempt failed with it, or it is late, and is kept.
+func (g *Gateway) lateAnswer(ctx context.Context, agent string, r *completeRequest, result protocol.Result, readable bool, lost error) (any, error) {
 	ending, err := g.endingOf(ctx, agent, r.ref())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	before := ending.Event
-	if failed, ok := before.(*protocol.Failed); ok {
-		return &protocol.Error{Code: protocol.Code(failed.Code), Field: "result", Message: failed.Message}
+	if failed, ok := ending.Event.(*protocol.Failed); ok && slices.Contains(resultCodes, protocol.Code(failed.Code)) {
+		return nil, &protocol.Error{Code: protocol.Code(failed.Code), Field: "result", Message: failed.Message}
 	}
 	lease, err := g.leaseOf(agent, r.ref())
-	if err != nil || before != nil || !readable {
-		return lost
+	if err != nil || !readable {
+		return nil, lost
 	}
-	if _, err := g.b.ParkLate(ctx, lease.String(), result); err != nil && !errors.Is(err, broker.ErrNotFound) {
-		return err
+	late, err := g.b.ParkLate(ctx, lease.String(), result)
+	switch {
+	case err != nil && !errors.Is(err, broker.ErrNotFound):
+		return nil, err
+	case late == broker.LateRepeated:
+		return g.barredAnswer(ctx, agent, r)
 	}
-	return lost
+	return nil, lost
 }
 
 // childrenOf reads children. Their source is this agent, whatever they say: the

@@ -12,8 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Name is the NATS service of all gateways, and their queue group.
-const Name = "handoff-gateway"
+// name is the NATS service of all gateways, and their queue group.
+const name = "handoff-gateway"
 
 // serviceVersion is the version of what may be asked (SemVer), for the tools that
 // list services.
@@ -54,7 +54,7 @@ func parseSubject(subject string) (agent, verb string, ok bool) {
 	return "", "", false
 }
 
-// mayReply tells whether an answer may go to a subject: an inbox of this agent, or
+// mayReply reports whether an answer may go to a subject: an inbox of this agent, or
 // what servers put in its place between two accounts (_R_) and between two clusters
 // (_GR_), which no client may name itself. Anywhere else an answer could be taken for
 // something that we say by ourselves.
@@ -146,8 +146,8 @@ const (
 	CallBytesMax = protocol.PackageBytesMax + 8<<20
 	// WaitMax is how long one request may wait for something to happen.
 	WaitMax = api.WaitMax
-	// OffersMax is how many offers one pull may take.
-	OffersMax = 256
+	// offersMax is how many offers one pull may take.
+	offersMax = 256
 	// answerTimeMax is how long an answer may take, beside what it waits.
 	answerTimeMax = 30 * time.Second
 	// chunksExpireAfter is how long chunks stay with a gateway after the last of them came, or went:
@@ -184,6 +184,7 @@ type presenceRequest struct {
 	Slots     int           `json:"slots,omitempty"`
 	Busy      int           `json:"busy,omitempty"`
 	Draining  bool          `json:"draining,omitempty"`
+	Program   bool          `json:"program,omitempty"`
 	Polling   bool          `json:"polling,omitempty"`
 	Host      string        `json:"host,omitempty"`
 	PID       int           `json:"pid,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// ErrRebuilding says that there is nothing to answer from yet: the file of the index was
+// ErrRebuilding: there is nothing to answer from yet, because the file of the index was
 // damaged, and a new one is being filled.
 var ErrRebuilding = errors.New("the index is being rebuilt; ask again in a moment")
 

@@ -18,10 +18,10 @@ const (
 type WaitingQuery struct {
 	Question
 	Agent string `json:"agent"`
-	// Registered are the agents of the directory. A question whose source is none of them is
-	// in the inbox of protocol.Human; for any other agent Registered is not needed.
+	// Registered are the agents that can answer (lifecycle.Answering). A question whose source is none
+	// of them is in the inbox of protocol.Human; for any other agent Registered is not needed.
 	Registered []string `json:"registered,omitempty"`
-	// Below are the agents that Agent is above: what they are asked to approve is in its inbox too.
+	// Below are the agents that Agent is above: their approvals are in its inbox too.
 	Below  []string `json:"below,omitempty"`
 	Limit  int      `json:"limit,omitempty"` // 0 is PageDefault
 	Cursor string   `json:"cursor,omitempty"`
@@ -52,7 +52,7 @@ type DeadQuery struct {
 	Cursor   string           `json:"cursor,omitempty"`
 }
 
-// Selects tells whether a dead letter is one of those that the query asks for.
+// Selects reports whether a dead letter is one of those that the query asks for.
 func (q DeadQuery) Selects(s protocol.State) bool {
 	switch {
 	case q.Agent != "" && s.Agent != q.Agent,
@@ -87,7 +87,7 @@ type SeriesAnswer struct {
 	Buckets []Bucket `json:"buckets"`
 }
 
-// Bucket counts what happened from Since on, up to the next bucket.
+// Bucket counts the events from Since on, up to the next bucket.
 type Bucket struct {
 	Since     protocol.Time `json:"since"`
 	Submitted int64         `json:"submitted"`

@@ -13,7 +13,7 @@ import (
 
 // Limits of a query.
 const (
-	PageDefault = 50    // handoffs on a page where the query does not say
+	PageDefault = 50    // handoffs on a page, by default
 	PageMax     = 1_000 // handoffs on a page at most
 	// PageBytesMax bounds an answer. A page ends early rather than exceed it; its cursor
 	// continues after the last row.
@@ -48,7 +48,7 @@ type Filter struct {
 	Parent         []string            `json:"parent,omitempty"`  // tickets
 	Group          []string            `json:"group,omitempty"`   // tickets
 	Ticket         []string            `json:"ticket,omitempty"`
-	Gate           []protocol.GateKind `json:"gate,omitempty"`       // what it waits for before its next offer
+	Gate           []protocol.GateKind `json:"gate,omitempty"`       // before its next offer
 	Barred         bool                `json:"barred,omitempty"`     // true: a limit or a rule refused a hand-off of it
 	Deadlocked     bool                `json:"deadlocked,omitempty"` // true: it was taken out of a circle, or a hand-off of it was refused as one
 	// Since and Until bound the submission: Since <= submitted_at < Until.
@@ -81,7 +81,7 @@ type Position struct {
 	// the age of the last entry that the index has, where that is known.
 	Behind   uint64 `json:"behind"`
 	BehindMS int64  `json:"behind_ms,omitempty"`
-	// Complete says that the answer includes every append acknowledged before the question.
+	// Complete reports that the answer includes every append acknowledged before the question.
 	Complete bool `json:"complete"`
 }
 
@@ -146,7 +146,7 @@ type Row struct {
 	QueueMS        *int64            `json:"queue_ms,omitempty"` // first offered to first accepted
 	WorkMS         *int64            `json:"work_ms,omitempty"`  // last accepted to closed
 	WholeMS        *int64            `json:"whole_ms,omitempty"` // submitted to closed
-	Gate           protocol.GateKind `json:"gate,omitempty"`     // what it waits for before its next offer
+	Gate           protocol.GateKind `json:"gate,omitempty"`     // before its next offer
 	GatedAt        protocol.Time     `json:"gated_at,omitzero"`
 	Barred         bool              `json:"barred,omitempty"`     // a limit or a rule refused a hand-off of it
 	Deadlocked     bool              `json:"deadlocked,omitempty"` // it was taken out of a circle, or a hand-off of it was refused as one
@@ -257,7 +257,7 @@ type BarredCount struct {
 	Count int64  `json:"count"`
 }
 
-// GateFigures sum up what handoffs waited for before an offer.
+// GateFigures sum up the waits of handoffs before an offer.
 type GateFigures struct {
 	Gate    protocol.GateKind `json:"gate"`
 	Waiting int64             `json:"waiting"` // now
@@ -294,7 +294,7 @@ type Figures struct {
 	Attempts   int64     `json:"attempts"`
 	Tokens     *int64    `json:"tokens"`      // null where no usage is known
 	CostMicros *int64    `json:"cost_micros"` // likewise
-	Reported   int64     `json:"reported"`    // closed, and it is known what they used
+	Reported   int64     `json:"reported"`    // closed, and their use is known
 	Queue      Durations `json:"queue_ms"`
 	Work       Durations `json:"work_ms"`
 	Whole      Durations `json:"whole_ms"`

@@ -24,7 +24,7 @@ const (
 	spareRows   = 16 // of a page with a limit: some may have changed meanwhile
 )
 
-// errIndexUnusable says that an index answers, but not well enough: it is behind, or lists too many.
+// errIndexUnusable: an index answers, but not well enough: it is behind, or lists too many.
 var errIndexUnusable = errors.New("the index is of no use")
 
 // Inbox returns the handoffs in an inbox, the oldest change first. It asks an index which
@@ -41,9 +41,7 @@ func InboxWithin(ctx context.Context, b *broker.Broker, ix Answers, agent string
 	}
 	q := WaitingQuery{Agent: agent, Below: lifecycle.ApproversBelow(agent, directory), Limit: PageMax}
 	if agent == protocol.Human {
-		for id := range directory.Agents {
-			q.Registered = append(q.Registered, id)
-		}
+		q.Registered = lifecycle.Answering(directory)
 	}
 	reason := func(s protocol.State) lifecycle.InboxReason { return lifecycle.InboxReasonFor(s, agent, directory) }
 	heads, err := listHeads(ctx, b, func(ctx context.Context, wait Question, cursor string) (tickets []string, at Position, next string, err error) {

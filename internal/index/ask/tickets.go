@@ -20,7 +20,7 @@ type TicketsQuery struct {
 	Prefix string `json:"prefix"`
 }
 
-// TicketsAnswer has the tickets in their order; More says that there are others.
+// TicketsAnswer has the tickets in their order; More reports that there are others.
 type TicketsAnswer struct {
 	Position
 	Tickets []string `json:"tickets"`
@@ -34,7 +34,7 @@ var prefixForm = regexp.MustCompile(`^[0-9a-f]{6,8}(-|$)([0-9a-f]{0,4}$|[0-9a-f]
 func ParsePrefix(text string) (digits string, err error) {
 	text = strings.ToLower(text)
 	if at := strings.IndexByte(text, '-'); !prefixForm.MatchString(text) || at >= 0 && at != 8 {
-		return "", protocol.Errorf(protocol.CodeInvalid, "ticket", "%q is neither a ticket nor the beginning of one; a ticket is the UUID that a submission returns, and %d characters of it or more are a beginning",
+		return "", protocol.Errorf(protocol.CodeInvalid, "ticket", "%q is not a ticket; give the UUID that submit printed, or at least its first %d characters",
 			protocol.CutText(text, shownBytesMax), PrefixMin)
 	}
 	return strings.ReplaceAll(text, "-", ""), nil

@@ -15,20 +15,20 @@ const (
 	Text         = "text"
 )
 
-// Error says which field is wrong, and what about it.
+// Error names a wrong field and its problem.
 type Error struct{ Code, Field, Message string }
 
 func errorf(code, field, format string, args ...any) *Error {
 	return &Error{Code: code, Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// Below puts a step in front of the field's path.
+// Below prepends a step to the field's path.
 func (e *Error) Below(step string) *Error {
 	e.Field = Join(step, e.Field)
 	return e
 }
 
-// Join puts a step in front of a path.
+// Join prepends a step to a path.
 func Join(step, path string) string {
 	if path == "" || path[0] == '[' {
 		return Clip(step) + path

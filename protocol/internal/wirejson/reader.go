@@ -12,54 +12,52 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// DepthMax is how deep lists and objects may be nested. RecordDepth is how many
-// levels of a record may be around a package or a result.
+// DepthMax is the nesting depth of lists and objects. RecordDepth is how many levels of a record
+// may surround a package or a result.
 const (
 	DepthMax    = 128
 	RecordDepth = 8
 )
 
-// Reader reads JSON in one pass with a jsontext.Decoder. It finds what does not parse
-// (with line and column), text that is no text, and, against a shape, values of the
-// wrong type, unknown fields and fields given twice; and it stores what it reads
-// in the Go value that the shape was made from, if it is given one.
+// Reader reads JSON in one pass with a jsontext.Decoder. It finds syntax errors (with line and
+// column), invalid text, and, by a shape, values of the wrong type, unknown fields and repeated
+// fields. It stores the content in the Go value of the shape, if given one.
 //
-// A lenient one is for what is in the ledger already, perhaps from a newer program or
-// one in another language: unknown fields and fields given twice are passed over, and
-// broken text is replaced.
+// A lenient reader is for entries of the ledger, perhaps from a newer program or one in another
+// language: it skips unknown and repeated fields, and replaces invalid text.
 type Reader struct {
-	// Around is how many levels may be around a document that has DepthMax itself.
+	// Around is how many levels may surround a document that has DepthMax itself.
 	Around int
 	// Err ends the reading: syntax, text, depth.
 	Err *Error
-	// Problem is the first disagreement with the shape. Reading goes on after
-	// it, because a wrong version explains it better.
+	// Problem is the first disagreement with the shape. Reading continues after it, because a wrong
+	// version explains it better.
 	Problem *Error
 
 	data      []byte
 	dec       *jsontext.Decoder
 	input     bytes.Buffer // of data, for dec
-	depth     int          // levels around what is read next
+	depth     int          // levels around the next value
 	outer     int          // levels around data
 	path      []segment
 	hint      string // of the root shape
-	nul       bool   // somewhere in data there may be a NUL in the guise of an escape
+	nul       bool   // data may contain an escaped NUL
 	problemAt int    // the offset of Problem
 
 	lenient     bool
-	invalidUTF8 bool // data of the ledger has bytes that are no UTF-8
+	invalidUTF8 bool // data of the ledger has invalid UTF-8
 
-	own      []byte // a copy of data, of which free data are parts
+	own      []byte // a copy of data, which free data share
 	texts    stringArena
-	unquoted []byte // the text that was read last, if it has escapes
+	unquoted []byte // the last text read, if it has escapes
 
-	unknown []member // what the shape does not know
+	unknown []member // fields that the shape does not know
 }
 
-// decoderOptions leave fields given twice and broken text to the reader.
+// decoderOptions leave repeated fields and invalid text to the reader.
 var decoderOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// Begin makes data what the reader reads.
+// Begin starts reading data.
 func (s *Reader) Begin(data []byte) {
 	s.data = data
 	if s.dec == nil {
@@ -69,17 +67,17 @@ func (s *Reader) Begin(data []byte) {
 	s.dec.Reset(&s.input, decoderOptions...)
 }
 
-// BeginLenient makes data of the ledger what the reader reads.
+// BeginLenient starts reading data of the ledger.
 func (s *Reader) BeginLenient(data []byte) {
 	s.Begin(data)
 	s.lenient, s.invalidUTF8 = true, !utf8.Valid(data)
 }
 
-// Reset makes the reader ready for its next use, and keeps its memory.
+// Reset makes the reader ready for reuse, and keeps its memory.
 func (s *Reader) Reset() {
 	s.data, s.input = nil, bytes.Buffer{}
 	if s.dec != nil {
-		s.dec.Reset(&s.input) // which lets go of the data
+		s.dec.Reset(&s.input) // releases the data
 	}
 	clear(s.path[:cap(s.path)])
 	*s = Reader{path: s.path[:0], dec: s.dec, unquoted: s.unquoted[:0]}
@@ -104,16 +102,16 @@ func NewLenientReader(data []byte) *Reader {
 	return s
 }
 
-// Free gives the reader back for its next use.
+// Free returns the reader to the pool.
 func (s *Reader) Free() {
 	s.Reset()
 	readers.Put(s)
 }
 
-// KeepTextsApart gives each text that is read its own memory, where few are wanted.
+// KeepTextsApart gives each text its own memory, for readers that keep few of them.
 func (s *Reader) KeepTextsApart() { s.texts.apart = true }
 
-// ShareData makes free data parts of what is read, rather than of a copy.
+// ShareData makes free data share memory with the input instead of a copy.
 func (s *Reader) ShareData() { s.own = s.data }
 
 // segment is one step of a path: a name, or an index where name is empty.
@@ -122,14 +120,14 @@ type segment struct {
 	index int
 }
 
-// member is a field that the shape does not know, and what to say of it.
+// member is a field that the shape does not know, with its error.
 type member struct {
 	start int
 	err   *Error
 }
 
-// Read reads one JSON value and nothing after it. into is a pointer to the Go
-// type of the shape, or nil.
+// Read reads one JSON value and nothing after it. into is a pointer to the Go type of the shape, or
+// nil.
 func (s *Reader) Read(root *Shape, into any) {
 	s.hint = root.hint
 	var v reflect.Value
@@ -141,18 +139,18 @@ func (s *Reader) Read(root *Shape, into any) {
 	}
 }
 
-// Decode reads the value at hand into a pointer to the Go type of the shape. optional
-// says that null stands for a value left out.
+// Decode reads the next value into a pointer to the Go type of the shape. optional allows null for
+// an omitted value.
 func (s *Reader) Decode(sh *Shape, into any, optional bool) bool {
 	return s.value(sh, reflect.ValueOf(into).Elem(), optional)
 }
 
-// DecodeField reads the value at hand into a field of a struct, which into points at.
+// DecodeField reads the next value into a field of the struct that into points at.
 func (s *Reader) DecodeField(f *Field, into any) bool {
 	return s.value(f.shape, reflect.ValueOf(into).Elem().FieldByIndex(f.index), false)
 }
 
-// Strict returns what is wrong with what was read, where every field must be known.
+// Strict returns the error of the input if every field must be known.
 func (s *Reader) Strict() *Error {
 	switch {
 	case s.Err != nil:
@@ -165,7 +163,7 @@ func (s *Reader) Strict() *Error {
 	return nil
 }
 
-// Known returns what is wrong with what was read, where fields may be unknown.
+// Known returns the error of the input if fields may be unknown.
 func (s *Reader) Known() *Error {
 	if s.Err != nil {
 		return s.Err
@@ -173,13 +171,13 @@ func (s *Reader) Known() *Error {
 	return s.Problem
 }
 
-// HasUnknown tells whether there are fields that the shape does not know.
+// HasUnknown reports whether there are fields that the shape does not know.
 func (s *Reader) HasUnknown() bool { return len(s.unknown) > 0 }
 
-// problemFirst tells whether the shape was broken before the first unknown field.
+// problemFirst reports whether the shape was violated before the first unknown field.
 func (s *Reader) problemFirst() bool { return s.problemAt < s.unknown[0].start }
 
-// Broken returns what was wrong with a document of the ledger: field is its name.
+// Broken returns the error of a document of the ledger, whose name is field.
 func (s *Reader) Broken(field string) *Error {
 	code := Malformed
 	err := s.Known()
@@ -195,22 +193,22 @@ func (s *Reader) Broken(field string) *Error {
 // Data returns the bytes from one offset to another.
 func (s *Reader) Data(from, to int) []byte { return s.data[from:to] }
 
-// Ahead returns the bytes that are not read yet.
+// Ahead returns the unread bytes.
 func (s *Reader) Ahead() []byte { return s.data[s.Next():] }
 
-// Peek returns the kind of the value at hand.
+// Peek returns the kind of the next value.
 func (s *Reader) Peek() jsontext.Kind { return s.dec.PeekKind() }
 
-// End makes sure that nothing follows.
+// End checks that nothing follows.
 func (s *Reader) End() bool {
 	at := s.Next()
 	if _, err := s.dec.ReadToken(); err != io.EOF {
-		return s.Malformed(at, "there is something after the end of the JSON")
+		return s.Malformed(at, "there is data after the end of the JSON")
 	}
 	return true
 }
 
-// Next is the offset of what the decoder reads next.
+// Next returns the offset of the next value or token.
 func (s *Reader) Next() int {
 	i := s.Offset()
 	for i < len(s.data) && strings.IndexByte(" \t\n\r,:", s.data[i]) >= 0 {
@@ -219,11 +217,11 @@ func (s *Reader) Next() int {
 	return i
 }
 
-// Offset is where the last value or token that was read ends.
+// Offset returns the end of the last value or token.
 func (s *Reader) Offset() int { return int(s.dec.InputOffset()) }
 
-// Raw reads the value at hand, which is a part of data, and checks its levels and
-// its text. start is its offset.
+// Raw reads the next value, which is a part of data, and checks its depth and its text. start is
+// its offset.
 func (s *Reader) Raw() (raw []byte, start int, ok bool) {
 	raw, err := s.dec.ReadValue()
 	if err != nil {
@@ -243,14 +241,13 @@ func (s *Reader) Raw() (raw []byte, start int, ok bool) {
 	return s.data[start:end:end], start, true
 }
 
-// Skip reads over the value at hand.
+// Skip skips the next value.
 func (s *Reader) Skip() bool {
 	_, _, ok := s.Raw()
 	return ok
 }
 
-// value reads one value, and stores it in v if there is one. nullOK says that
-// null stands for a value left out.
+// value reads one value, and stores it in v if valid. nullOK allows null for an omitted value.
 func (s *Reader) value(sh *Shape, v reflect.Value, nullOK bool) bool {
 	if sh.kind == kindAny {
 		raw, start, ok := s.Raw()
@@ -271,7 +268,7 @@ func (s *Reader) value(sh *Shape, v reflect.Value, nullOK bool) bool {
 	switch {
 	case sh.kind == kindObject || sh.kind == kindMap || sh.kind == kindList:
 		return s.nested(sh, v)
-	case sh.kind == kindAny: // of another type than the shape wants
+	case sh.kind == kindAny: // of another type than the shape requires
 		return s.Skip()
 	}
 	raw, start, ok := s.Raw()
@@ -281,7 +278,7 @@ func (s *Reader) value(sh *Shape, v reflect.Value, nullOK bool) bool {
 	return ok
 }
 
-// depthMax is how deep lists and objects may be nested.
+// depthMax returns the nesting depth of lists and objects.
 func (s *Reader) depthMax() int {
 	if s.lenient {
 		return DepthMax + RecordDepth
@@ -289,8 +286,8 @@ func (s *Reader) depthMax() int {
 	return DepthMax + s.Around
 }
 
-// part is where the value of one form of a union goes. What has the wrong type, and
-// null, goes nowhere.
+// part returns the destination for the value of one form of a union. Null and values of the wrong
+// type have none.
 func part(v reflect.Value, union, chosen *Shape, into Form) reflect.Value {
 	if !v.IsValid() || chosen.kind == kindAny {
 		return reflect.Value{}
@@ -304,8 +301,8 @@ func part(v reflect.Value, union, chosen *Shape, into Form) reflect.Value {
 	return v
 }
 
-// choose returns the shape to read a value of this kind of JSON with, and the field that
-// it goes into if it is a form of a union. It complains if the shape wants no such value.
+// choose returns the shape for a value of this kind of JSON, and its field if it is a form of a
+// union. It reports a problem if the shape allows no such value.
 func (s *Reader) choose(sh *Shape, kind jsontext.Kind, nullOK bool) (fits *Shape, into Form) {
 	if kind == jsontext.KindNull && (nullOK || sh.nullable) {
 		return anything, Whole
@@ -319,7 +316,7 @@ func (s *Reader) choose(sh *Shape, kind jsontext.Kind, nullOK bool) (fits *Shape
 	} else if sh.kind.begins(kind) {
 		return sh, Whole
 	}
-	switch kind { // what is no JSON at all is not a matter of type
+	switch kind { // invalid JSON is not a matter of type
 	case jsontext.KindInvalid, jsontext.KindEndObject, jsontext.KindEndArray:
 	default:
 		s.complain(Invalid, s.Next(), "must be %s", sh.wants())
@@ -346,7 +343,7 @@ func (s *Reader) list(sh *Shape, v reflect.Value) bool {
 	var elem reflect.Value
 	fill := v.IsValid()
 	if fill {
-		v.SetZero() // should it be there twice
+		v.SetZero() // it may be repeated
 	}
 	ok := s.Elements(func(i int) bool {
 		s.path[len(s.path)-1].index = i
@@ -364,7 +361,7 @@ func (s *Reader) list(sh *Shape, v reflect.Value) bool {
 	return ok
 }
 
-// Elements reads the list at hand and calls fn at each element, which reads it.
+// Elements reads the next list and calls fn at each element; fn reads it.
 func (s *Reader) Elements(fn func(i int) bool) bool {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return s.syntax(err)

@@ -17,15 +17,27 @@ func (s *Reader) syntax(err error) bool {
 	at, reason := len(s.data), "the JSON ends too early"
 	if errors.As(err, &syntactic) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		at, reason = int(syntactic.ByteOffset), syntactic.Err.Error()
+		if s.lastComma(at) {
+			reason = "there is a comma after the last entry; remove it"
+		}
 	}
 	before := s.data[:min(at, len(s.data))]
-	switch { // what comes first counts
+	switch { // the first match counts
 	case deeper(before, s.depthMax()-s.outer):
 		return s.tooDeep(at)
 	case s.nul && hasNUL(before):
 		return s.fail(Text, at, nulEscape)
 	}
 	return s.Malformed(at, "%s", reason)
+}
+
+// lastComma reports whether only white space separates a comma from a closing bracket.
+func (s *Reader) lastComma(at int) bool {
+	if at >= len(s.data) || s.data[at] != ',' {
+		return false
+	}
+	rest := bytes.TrimLeft(s.data[at+1:], " \t\r\n")
+	return len(rest) > 0 && (rest[0] == '}' || rest[0] == ']')
 }
 
 // fail ends the reading at an offset.
@@ -40,7 +52,7 @@ func (s *Reader) Malformed(at int, format string, args ...any) bool {
 	return s.fail(Malformed, at, format, args...)
 }
 
-// complain objects to what stands at start; reading goes on.
+// complain records a problem of the value at start; reading continues.
 func (s *Reader) complain(code string, start int, format string, args ...any) {
 	if s.Problem == nil {
 		s.problemAt = start
@@ -48,7 +60,7 @@ func (s *Reader) complain(code string, start int, format string, args ...any) {
 	}
 }
 
-// place says where in the text something stands, counted from 1, columns in characters.
+// place describes a position in the text, counted from 1, columns in characters.
 func (s *Reader) place(pos int) string {
 	before := s.data[:min(pos, len(s.data))]
 	line := bytes.Count(before, []byte{'\n'}) + 1
@@ -56,7 +68,7 @@ func (s *Reader) place(pos int) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
-// where writes the path of the value at hand: context.decisions[2].made_by.
+// where returns the path of the current value: context.decisions[2].made_by.
 func (s *Reader) where() string {
 	var b []byte
 	for _, step := range s.path {

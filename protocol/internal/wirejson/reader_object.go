@@ -16,7 +16,7 @@ func (s *Reader) object(sh *Shape, v reflect.Value) bool {
 		v.Set(reflect.MakeMap(v.Type())) // empty is not absent
 	}
 	var seen keys
-	next := 0 // the order of the field that is expected
+	next := 0 // index of the expected field
 	return s.Members(func(start int, raw []byte) bool {
 		if f := sh.fieldFrom(next, raw[1:len(raw)-1]); f != nil {
 			next = f.order + 1
@@ -26,8 +26,8 @@ func (s *Reader) object(sh *Shape, v reflect.Value) bool {
 	})
 }
 
-// Members reads the object at hand and calls fn at the value of each member: start is
-// the offset of its key, raw the key in quotes. fn reads the value.
+// Members reads the next object and calls fn at the value of each member: start is the offset of
+// its key, raw the key in quotes. fn reads the value.
 func (s *Reader) Members(fn func(start int, raw []byte) bool) bool {
 	if _, err := s.dec.ReadToken(); err != nil {
 		return s.syntax(err)
@@ -44,8 +44,8 @@ func (s *Reader) Members(fn func(start int, raw []byte) bool) bool {
 	return true
 }
 
-// fieldFrom returns the field of this name, if it is the next one of the shape or
-// one behind it. Fields come in the order in which they are written, as a rule.
+// fieldFrom returns the field of this name, if it is the next one of the shape or a later one.
+// Fields usually come in the order in which they are written.
 func (sh *Shape) fieldFrom(next int, name []byte) *Field {
 	for _, f := range sh.order[next:] {
 		if len(f.Name) == len(name) && f.Name == string(name) {
@@ -86,21 +86,21 @@ func (s *Reader) field(f *Field, v reflect.Value, seen *keys, start int) bool {
 	}
 	s.path = append(s.path, segment{name: f.Name})
 	if !seen.mark(f.order) && !s.lenient {
-		s.complain(Malformed, start, "is there twice")
+		s.complain(Malformed, start, "occurs twice")
 	}
 	ok := s.value(f.shape, v, true)
 	s.path = s.path[:len(s.path)-1]
 	return ok
 }
 
-// entry reads the value of a name in free data.
+// entry reads the value of a name in a map.
 func (s *Reader) entry(sh *Shape, v reflect.Value, seen *keys, start int, key string) bool {
 	s.path = append(s.path, segment{name: key})
 	if v.IsValid() && v.Type() == freeType {
 		return s.freeEntry(v.Interface().(map[string]json.RawMessage), start, key)
 	}
 	if !seen.add(key) && !s.lenient {
-		s.complain(Malformed, start, "is there twice")
+		s.complain(Malformed, start, "occurs twice")
 	}
 	var value reflect.Value
 	if v.IsValid() {
@@ -116,10 +116,10 @@ func (s *Reader) entry(sh *Shape, v reflect.Value, seen *keys, start int, key st
 
 var freeType = reflect.TypeFor[map[string]json.RawMessage]()
 
-// freeEntry is entry for free data under its name.
+// freeEntry is entry for free data.
 func (s *Reader) freeEntry(all map[string]json.RawMessage, start int, key string) bool {
 	if _, there := all[key]; there && !s.lenient {
-		s.complain(Malformed, start, "is there twice")
+		s.complain(Malformed, start, "occurs twice")
 	}
 	raw, start, ok := s.Raw()
 	if ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// store checks a value, at start, against its shape, and puts it into v, if there is one.
+// store checks a value, at start, against its shape, and stores it in v if valid.
 func (s *Reader) store(sh *Shape, v reflect.Value, start int, raw []byte) {
 	switch sh.kind {
 	case kindText:
@@ -31,8 +31,7 @@ func (s *Reader) store(sh *Shape, v reflect.Value, start int, raw []byte) {
 	}
 }
 
-// Keep copies a value, at start. Of a package most is free data, so all of it is
-// copied at once.
+// Keep copies a value, at start. Most of a package is free data, so all of it is copied at once.
 func (s *Reader) Keep(raw []byte, start int) []byte {
 	switch {
 	case s.own != nil:
@@ -45,8 +44,8 @@ func (s *Reader) Keep(raw []byte, start int) []byte {
 	return s.own[start:end:end]
 }
 
-// storeText stores a string. Half a character would be replaced on decoding,
-// so it is refused in fields of ours; free data keeps it.
+// storeText stores a string. A lone surrogate would be replaced on decoding, so it is refused in
+// known fields; free data keeps it.
 func (s *Reader) storeText(v reflect.Value, start int, raw []byte) {
 	content := raw[1 : len(raw)-1]
 	if bytes.IndexByte(content, '\\') >= 0 {
@@ -63,7 +62,7 @@ func (s *Reader) storeText(v reflect.Value, start int, raw []byte) {
 	}
 }
 
-// replaceInvalidUTF8 mends a text of the ledger; elsewhere the whole document was checked.
+// replaceInvalidUTF8 repairs a text of the ledger; other documents are checked as a whole.
 func (s *Reader) replaceInvalidUTF8(text string) string {
 	if s.invalidUTF8 {
 		return strings.ToValidUTF8(text, "\uFFFD")
@@ -71,7 +70,7 @@ func (s *Reader) replaceInvalidUTF8(text string) string {
 	return text
 }
 
-// storeNumber stores a number, if it fits into the Go type behind the shape.
+// storeNumber stores a number, if it fits into the Go type of the shape.
 func (s *Reader) storeNumber(sh *Shape, v reflect.Value, start int, text string) {
 	switch sh.kind {
 	case kindInteger:
@@ -98,24 +97,23 @@ func (s *Reader) storeNumber(sh *Shape, v reflect.Value, start int, text string)
 	}
 }
 
-// unquote decodes a string that the scanner has read. The error says that it held
-// broken text, which is replaced.
+// unquote decodes a scanned string. An error reports that it had invalid text, which is replaced.
 func unquote(raw []byte) (string, error) {
 	text, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw)
 	return string(text), err
 }
 
-// stringArena is memory that short texts share: a state has some twenty of them, and
-// most are shorter than an allocation costs.
+// stringArena is memory that short texts share: a state has some twenty of them, and most are
+// shorter than the overhead of an allocation.
 type stringArena struct {
 	builder strings.Builder
-	apart   bool // each text has its own memory: few are wanted
+	apart   bool // each text has its own memory
 }
 
-// arenaBytesMax bounds the memory that a text in use keeps with it.
+// arenaBytesMax bounds the memory that one text keeps alive.
 const arenaBytesMax = 512
 
-// copy is a text with the bytes of raw. left is how much of the document is still to be read.
+// copy returns a text with the bytes of raw. left is the unread size of the document.
 func (a *stringArena) copy(raw []byte, left int) string {
 	if len(raw) == 0 {
 		return ""
@@ -124,7 +122,7 @@ func (a *stringArena) copy(raw []byte, left int) string {
 		return string(raw)
 	}
 	if a.builder.Cap()-a.builder.Len() < len(raw) {
-		// A third of what is left to read is text, as a rule.
+		// Usually a third of the remaining bytes is text.
 		a.builder = strings.Builder{}
 		a.builder.Grow(max(len(raw), min(arenaBytesMax, left/3)))
 	}
@@ -133,13 +131,13 @@ func (a *stringArena) copy(raw []byte, left int) string {
 	return a.builder.String()[start:]
 }
 
-// keys finds keys given twice: fields of ours by a bit each, free ones by name.
+// keys detects repeated keys: known fields by a bit each, others by name.
 type keys struct {
 	bits  uint64
 	names map[string]struct{}
 }
 
-// mark notes a field; beyond 64 of them it does not look.
+// mark records a field, and reports a repetition; it ignores fields beyond 64.
 func (k *keys) mark(order int) bool {
 	bit := uint64(1) << order
 	fresh := k.bits&bit == 0
@@ -158,7 +156,7 @@ func (k *keys) add(key string) bool {
 	return true
 }
 
-// NameIs tells whether the name of a member, in quotes, is this one.
+// NameIs reports whether the name of a member, in quotes, is this one.
 func NameIs(raw []byte, name string) bool {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw[1:len(raw)-1]) == name

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// hasNUL tells whether a string in JSON has the escape of a NUL.
+// hasNUL reports whether a JSON string has the escape of a NUL.
 func hasNUL(raw []byte) bool {
 	for i := 0; i < len(raw); i++ {
 		if raw[i] == '\\' {
@@ -23,7 +23,7 @@ func (s *Reader) tooDeep(at int) bool {
 	return s.fail(TooLarge, at, "is nested more than %d levels deep", s.depthMax())
 }
 
-// deeper tells whether a JSON value has more than so many levels.
+// deeper reports whether a JSON value has more than so many levels.
 func deeper(raw []byte, most int) bool {
 	if bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) <= most {
 		return false
@@ -47,7 +47,7 @@ func deeper(raw []byte, most int) bool {
 	return false
 }
 
-// checkText refuses bytes that are no text before anything else looks at them.
+// checkText refuses invalid text before any other check.
 func (s *Reader) checkText() bool {
 	if i := bytes.IndexByte(s.data, 0); i >= 0 {
 		return s.fail(Text, i, "holds a NUL byte")

@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// kind is what JSON a field of ours may hold.
+// kind is the kind of JSON that a field may hold.
 type kind int
 
 const (
-	kindAny     kind = iota // free data, kept as it came
-	kindObject              // fields of ours
+	kindAny     kind = iota // free data, unchanged
+	kindObject              // known fields
 	kindMap                 // names of the sender's choice
 	kindList                //
 	kindText                //
@@ -21,10 +21,10 @@ const (
 	kindNumber              //
 	kindBoolean             //
 	kindInstant             // text in RFC 3339
-	kindUnion               // one of several shapes, told apart by their first character
+	kindUnion               // one of several shapes, distinguished by their first character
 )
 
-// begins tells whether a value of this kind is such JSON.
+// begins reports whether a value of this kind may begin with such JSON.
 func (k kind) begins(json jsontext.Kind) bool {
 	switch k {
 	case kindObject, kindMap:
@@ -41,22 +41,22 @@ func (k kind) begins(json jsontext.Kind) bool {
 	return true
 }
 
-// Shape is what a JSON value must look like to be decoded into a Go type. Types makes
-// it from the type, so the two cannot drift apart.
+// Shape describes the JSON of a Go type. Types derives it from the type, so the two cannot drift
+// apart.
 type Shape struct {
 	kind     kind
-	owner    string // what the fields are fields of, for messages
+	owner    string // the object of the fields, for messages
 	fields   map[string]*Field
 	order    []*Field
 	elem     *Shape // of a list or map
 	forms    []form // of a union
 	choose   func(value any) (form int, part any)
 	nullable bool
-	direct   bool              // the Go type has code of its own to write it
-	keeps    bool              // the Go type keeps the fields that the shape does not know
-	defaults reflect.Value     // what a struct is before its fields are read, if not zero
+	direct   bool              // the Go type has its own code for writing
+	keeps    bool              // the Go type keeps unknown fields
+	defaults reflect.Value     // a struct's value before its fields are read, if not zero
 	words    string            // instead of the kind's own
-	hint     string            // where what has no field of its own belongs
+	hint     string            // the place of unknown fields, for messages
 	aliases  map[string]string // of names of fields
 }
 
@@ -74,27 +74,27 @@ type Field struct {
 	order    int   // among the fields of its object
 	index    []int // in the Go struct
 	shape    *Shape
-	unwanted bool // it is read over
+	unwanted bool // it is skipped
 
 	omit       omission
-	knowsZero  bool // its type says by itself whether it is zero
+	knowsZero  bool // its type has IsZero
 	defaultsTo reflect.Value
 }
 
 // Field returns the field of this name, or nil.
 func (sh *Shape) Field(name string) *Field { return sh.fields[name] }
 
-// FieldAt returns a field by its place among the fields of the object.
+// FieldAt returns a field by its index in the object.
 func (sh *Shape) FieldAt(order int) *Field { return sh.order[order] }
 
-// Hinting sets where what has no field of its own belongs, for messages.
+// Hinting sets the place of unknown fields, for messages.
 func (sh *Shape) Hinting(hint string) *Shape {
 	sh.hint = hint
 	return sh
 }
 
-// Only is the shape with these fields alone. The others are read over. It panics at a
-// name that does not exist.
+// Only returns the shape with only these fields; others are skipped. It panics at a name that does
+// not exist.
 func (sh *Shape) Only(names ...string) *Shape {
 	for _, name := range names {
 		if sh.fields[name] == nil {
@@ -104,7 +104,7 @@ func (sh *Shape) Only(names ...string) *Shape {
 	return sh.wanting(func(name string) bool { return slices.Contains(names, name) })
 }
 
-// Without is the shape without these fields, which are read over.
+// Without returns the shape without these fields, which are skipped.
 func (sh *Shape) Without(names ...string) *Shape {
 	return sh.wanting(func(name string) bool { return !slices.Contains(names, name) })
 }
@@ -121,7 +121,7 @@ func (sh *Shape) wanting(wanted func(name string) bool) *Shape {
 	return &less
 }
 
-// wants says in words what the shape accepts.
+// wants describes the accepted values.
 func (sh *Shape) wants() string {
 	if sh.words != "" {
 		return sh.words

@@ -2,8 +2,8 @@ package wirejson
 
 import "strings"
 
-// unknownField says what is wrong with a field that sh does not know, and
-// where its content may belong.
+// unknownField describes the error of a field that sh does not know, and suggests a place for its
+// content.
 func (sh *Shape) unknownField(key, hint string) string {
 	message := "is no field of a " + sh.owner
 	if strings.ContainsAny(sh.owner[:1], "aeio") {
@@ -18,7 +18,7 @@ func (sh *Shape) unknownField(key, hint string) string {
 	return message
 }
 
-// suggest finds the field of sh, or below it, that was probably meant.
+// suggest returns the field of sh, or below it, that was probably meant.
 func (sh *Shape) suggest(name string) string {
 	if sh.fields[name] != nil {
 		return name
@@ -39,7 +39,7 @@ func (sh *Shape) suggest(name string) string {
 	return ""
 }
 
-// near tells whether one insertion, deletion or change, or two letters that swap, makes b of a.
+// near reports whether one insertion, deletion, change or swap of neighbours turns a into b.
 func near(a, b string) bool {
 	if len(a) > len(b) {
 		a, b = b, a

@@ -7,38 +7,36 @@ import (
 	"time"
 )
 
-// Types makes shapes, and says of Go types what they do not say themselves.
+// Types makes shapes, from Go types and the additions in its fields.
 type Types struct {
-	// Unions are the types that have several forms in JSON.
+	// Unions lists the types that have several forms in JSON.
 	Unions map[reflect.Type]Union
-	// Defaults are structs of which only what differs is written.
+	// Defaults lists structs of which only the differences are written.
 	Defaults map[reflect.Type]any
-	// Words describe a type in a message, instead of its kind.
+	// Words describes types in messages, instead of their kind.
 	Words map[reflect.Type]string
-	// Aliases are other names for fields, with the paths that were meant.
+	// Aliases maps other names of fields to the paths that were meant.
 	Aliases map[string]string
 }
 
-// Union is a type that has several forms in JSON, told apart by their first character.
+// Union is a type with several forms in JSON, distinguished by their first character.
 type Union struct {
 	Words string
 	Forms []Form
-	// Default is what the value is before it is read, if not zero.
+	// Default is the value before it is read, if not zero.
 	Default any
-	// Choose returns the form that a value is written in, and a pointer to what is
-	// written. Without it a value is written in its last form.
+	// Choose returns the form in which a value is written, and a pointer to the written part. Without
+	// it a value is written in its last form.
 	Choose func(value any) (form int, part any)
 }
 
-// Form is one form of a union: the index of the field of the struct that its value
-// goes into, or Whole.
+// Form is one form of a union: the index of the struct's field for its value, or Whole.
 type Form int
 
-// Whole is the field of a form whose value is the struct.
+// Whole is the form whose value is the struct itself.
 const Whole Form = -1
 
-// Keeper is a type that keeps the fields its shape does not know, as they came: name,
-// colon and value.
+// Keeper is a type that keeps unknown fields unchanged: name, colon and value.
 type Keeper interface{ KeepUnknown(field []byte) }
 
 // Of returns the shape of a type.
@@ -103,7 +101,7 @@ func (ts *Types) structure(t reflect.Type) *Shape {
 		sh.defaults = reflect.ValueOf(defaults)
 	}
 	for _, f := range reflect.VisibleFields(t) {
-		if f.Anonymous || f.Tag.Get("json") == "-" { // what is embedded has its fields here
+		if f.Anonymous || f.Tag.Get("json") == "-" { // embedded structs have their fields here
 			continue
 		}
 		made := ts.field(f, len(sh.order))
@@ -115,7 +113,7 @@ func (ts *Types) structure(t reflect.Type) *Shape {
 	return sh
 }
 
-// field is a field with the name and the options of its tag.
+// field returns a field with the name and the options of its tag.
 func (ts *Types) field(f reflect.StructField, order int) *Field {
 	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 	made := &Field{Name: name, Head: `"` + name + `":`, order: order, index: f.Index, shape: ts.Of(f.Type)}

@@ -8,11 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// WellFormed checks all text and free data inside v, a pointer to the Go type
-// that sh was made from: UTF-8 without NUL, and JSON that parses. What was
-// decoded is well formed; what a program put together need not be, and Go's
-// encoder would replace broken text without a word. Free data counts the levels
-// around it: what passes is nested no deeper, once encoded, than a reader allows.
+// WellFormed checks all text and free data inside v, a pointer to the Go type of sh: UTF-8 without
+// NUL, and valid JSON. Decoded values are well formed, but a value that a program built may not be,
+// and Go's encoder would silently replace invalid text. Free data includes the levels around it:
+// accepted data is nested no deeper, once encoded, than a reader allows.
 func WellFormed(sh *Shape, v any) *Error {
 	return checkValue(sh, reflect.ValueOf(v).Elem(), 0)
 }
@@ -120,7 +119,7 @@ func CheckRaw(raw json.RawMessage, depth int) *Error {
 	return s.Err
 }
 
-// CheckJSON checks that a body is JSON, one value, with text that is text.
+// CheckJSON checks that a body is one JSON value with valid text.
 func CheckJSON(body []byte) *Error {
 	s := NewReader(body)
 	defer s.Free()

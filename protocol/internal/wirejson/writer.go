@@ -13,25 +13,24 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Values are written from their shapes, which know all that there is to know of
-// a type. The bytes are those that Go's own encoder would write, without the
-// escapes for HTML: a package's digest is made of them, and a test compares the
-// two. It takes a fifth of the time.
+// Values are written by their shapes, which describe a type completely. The bytes equal those of
+// Go's own encoder, without the escapes for HTML: they determine a package's digest, and a test
+// compares the two. Writing takes a fifth of the time.
 
-// omission says when a field is left out.
+// omission is the rule for omitting a field.
 type omission int
 
 const (
 	omitNever   omission = iota
-	omitEmpty            // without a length, nil, false or 0
-	omitZero             // as IsZero has it, if the type has one
-	omitDefault          // as in the defaults of the type
+	omitEmpty            // zero length, nil, false or 0
+	omitZero             // by IsZero, if the type has it
+	omitDefault          // equal to the defaults of the type
 )
 
-// zeroer is what tells by itself whether it is absent.
+// zeroer is a type that decides whether it is absent.
 type zeroer interface{ IsZero() bool }
 
-// absent tells whether a field is left out.
+// absent reports whether a field is omitted.
 func (f *Field) absent(v reflect.Value) bool {
 	switch f.omit {
 	case omitNever:
@@ -64,7 +63,7 @@ func (f *Field) absent(v reflect.Value) bool {
 	return false // structs are never empty
 }
 
-// Object writes the fields of v, a pointer to the Go type that sh was made from.
+// Object writes the fields of v, a pointer to the Go type of sh.
 func (w *Writer) Object(sh *Shape, v any) *Error {
 	return w.fields(sh, reflect.ValueOf(v).Elem())
 }
@@ -88,7 +87,7 @@ func (w *Writer) fields(sh *Shape, v reflect.Value) *Error {
 	return nil
 }
 
-// Fields writes the fields of a struct but one, each behind a comma. value points at it.
+// Fields writes the fields of a struct except one, each after a comma. value points at it.
 func (w *Writer) Fields(sh *Shape, value any, but *Field) *Error {
 	if x, ok := value.(Direct); ok {
 		x.WriteFields(w)
@@ -104,7 +103,7 @@ func (w *Writer) members(sh *Shape, v reflect.Value, but *Field) *Error {
 		var value reflect.Value
 		if len(f.index) == 1 {
 			value = v.Field(f.index[0])
-		} else { // the fields of an embedded struct stand together
+		} else { // embedded fields are adjacent
 			if f.index[0] != at {
 				at = f.index[0]
 				embedded = v.Field(at)
@@ -123,7 +122,7 @@ func (w *Writer) members(sh *Shape, v reflect.Value, but *Field) *Error {
 	return nil
 }
 
-// value writes what has a shape. v is addressable.
+// value writes a value of a shape. v is addressable.
 func (w *Writer) value(sh *Shape, v reflect.Value) *Error {
 	switch v.Kind() {
 	case reflect.String:
@@ -163,7 +162,7 @@ func (w *Writer) structure(sh *Shape, v reflect.Value) *Error {
 	return w.fields(sh, v)
 }
 
-// chosen is the form of a union that v is written in, and what is written.
+// chosen returns the form of a union for v, and the part to write.
 func (sh *Shape) chosen(v reflect.Value) (*Shape, reflect.Value) {
 	if sh.choose == nil {
 		return sh.forms[len(sh.forms)-1].shape, v
@@ -240,7 +239,7 @@ func writeMap[V any](w *Writer, all map[string]V, write func(V) *Error) *Error {
 	return nil
 }
 
-// FreeData writes JSON that came from elsewhere, without its white space.
+// FreeData writes JSON from outside, without its white space.
 func (w *Writer) FreeData(raw json.RawMessage) *Error {
 	if raw == nil {
 		w.Raw("null")
@@ -254,7 +253,7 @@ func (w *Writer) FreeData(raw json.RawMessage) *Error {
 	return nil
 }
 
-// freeDataOptions leave free data as it is but for its white space.
+// freeDataOptions change only the white space of free data.
 var freeDataOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true)}
 
 func (w *Writer) instant(at time.Time) *Error {
@@ -267,8 +266,7 @@ func (w *Writer) instant(at time.Time) *Error {
 	return nil
 }
 
-// number writes a floating-point number as ECMAScript does, which is what Go's
-// encoder does.
+// number writes a floating-point number as ECMAScript does, like Go's encoder.
 func (w *Writer) number(n float64) *Error {
 	if math.IsNaN(n) || math.IsInf(n, 0) {
 		return unwritable(fmt.Errorf("%g is no number in JSON", n))
@@ -288,7 +286,7 @@ func (w *Writer) number(n float64) *Error {
 // Text writes a string in quotes.
 func (w *Writer) Text(s string) {
 	w.buf = append(w.buf, '"')
-	done := 0 // how much of s is written
+	done := 0 // written part of s
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c < utf8.RuneSelf {
@@ -305,7 +303,7 @@ func (w *Writer) Text(s string) {
 		case r == utf8.RuneError && size == 1:
 			w.buf = append(append(w.buf, s[done:i]...), `\ufffd`...)
 			done = i + size
-		case r == '\u2028' || r == '\u2029': // which JavaScript takes for line breaks
+		case r == '\u2028' || r == '\u2029': // JavaScript takes them for line breaks
 			w.buf = append(append(w.buf, s[done:i]...), `\u202`...)
 			w.buf = append(w.buf, hexDigits[r&0xF])
 			done = i + size
@@ -318,7 +316,7 @@ func (w *Writer) Text(s string) {
 
 const hexDigits = "0123456789abcdef"
 
-// escape writes a character of ASCII that may not stand in a text as it is.
+// escape writes an ASCII character that must be escaped in a text.
 func (w *Writer) escape(c byte) {
 	switch c {
 	case '"', '\\':
@@ -338,7 +336,7 @@ func (w *Writer) escape(c byte) {
 	}
 }
 
-// plain are the bytes of a string in JSON that stand for themselves.
+// plain marks the bytes of a JSON string that need no escape.
 var plain = func() (table [256]bool) {
 	for c := range table {
 		table[c] = c >= 0x20 && c != '"' && c != '\\'

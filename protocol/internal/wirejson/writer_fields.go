@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// Reflection costs as much for a field as writing it. So the types that every
-// handoff writes several times have code that names their fields, which
-// GenerateWriters makes of the same shapes. All other types are written by way of
+// Reflection on a field costs as much as writing it. So the types that every handoff writes several
+// times have generated code (GenerateWriters), from the same shapes. All other types are written by
 // their shapes.
 
 // Direct is a type with generated code.
 type Direct interface {
-	// WriteFields writes the fields, each behind a comma.
+	// WriteFields writes the fields, each after a comma.
 	WriteFields(w *Writer)
 }
 
-// TextField and its like write a field behind its head: a comma, its name, a
-// colon. Those called opt leave it out when it is empty.
+// TextField and similar methods write a field after its head: a comma, its name, a colon. Those
+// with Opt omit an empty field.
 func (w *Writer) TextField(head, s string) {
 	w.buf = append(w.buf, head...)
 	w.Text(s)
@@ -31,14 +30,14 @@ func (w *Writer) OptText(head, s string) {
 	}
 }
 
-// TextUnless leaves out a text that is the usual one.
+// TextUnless omits a text with the usual value.
 func (w *Writer) TextUnless(head, s, usual string) {
 	if s != usual {
 		w.TextField(head, s)
 	}
 }
 
-// TextAt leaves out a text that is not there.
+// TextAt omits a nil text.
 func TextAt[T ~string](w *Writer, head string, s *T) {
 	if s != nil {
 		w.TextField(head, string(*s))
@@ -56,14 +55,14 @@ func (w *Writer) OptInt(head string, n int64) {
 	}
 }
 
-// IntUnless leaves out a number that is the usual one.
+// IntUnless omits a number with the usual value.
 func (w *Writer) IntUnless(head string, n, usual int64) {
 	if n != usual {
 		w.IntField(head, n)
 	}
 }
 
-// IntAt leaves out a number that is not there.
+// IntAt omits a nil number.
 func IntAt[T ~int | ~int64](w *Writer, head string, n *T) {
 	if n != nil {
 		w.IntField(head, int64(*n))
@@ -139,7 +138,7 @@ func (w *Writer) whole(x Direct) {
 	w.buf = append(w.buf, '}')
 }
 
-// OtherField writes a field the way that all types know. value points at it.
+// OtherField writes a field by its shape. value points at it.
 func (w *Writer) OtherField(f *Field, value any) {
 	v := reflect.ValueOf(value).Elem()
 	if f.omit != omitNever && f.absent(v) {
@@ -150,7 +149,7 @@ func (w *Writer) OtherField(f *Field, value any) {
 	w.fail(w.value(f.shape, v))
 }
 
-// fail keeps the first error.
+// fail records the first error.
 func (w *Writer) fail(err *Error) {
 	if w.err == nil {
 		w.err = err

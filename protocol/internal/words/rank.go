@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	saturation = 1.2  // k1 of BM25: how soon more of the same word counts for nothing
-	lengthPart = 0.75 // b of BM25: how much a long document is held against it
-	likeness   = 0.5  // what a word counts that has but the beginning in common
-	beginning  = 4    // letters of it
+	saturation = 1.2  // k1 of BM25: how soon repetitions of a word stop counting
+	lengthPart = 0.75 // b of BM25: how much long documents lose
+	likeness   = 0.5  // the weight of a word that only begins alike
+	beginning  = 4    // minimum number of common letters
+	beginsPart = 0.75 // minimum common part of the shorter word
 )
 
-// Doc is the words of one document, each with what it counts. The zero value has none.
+// Doc holds the words of one document with their counts. The zero value has none.
 type Doc struct {
 	counts map[string]float64
 	length float64
@@ -32,15 +33,15 @@ func (d *Doc) Add(weight float64, texts ...string) {
 	}
 }
 
-// Rank is how well a document answers a question.
+// Rank is how well a document matches a query.
 type Rank struct {
-	Score float64 // BM25; scores of one question compare, those of two do not
-	Share float64 // of the weight of all words of the question, what the document has: 0 to 1
-	// Words are those of the question that the document has, the weightiest first.
+	Score float64 // BM25; comparable within one query only
+	Share float64 // the document's part of the weight of all query words: 0 to 1
+	// Words lists the query's words in the document, highest weight first.
 	Words []string
 }
 
-// Ranks ranks documents by BM25, in their order. Words that only begin alike count half.
+// Ranks ranks documents by BM25, and keeps their order. Words that only begin alike count half.
 func Ranks(question []Word, docs []Doc) []Rank {
 	mean := 0.0
 	for i := range docs {
@@ -48,7 +49,7 @@ func Ranks(question []Word, docs []Doc) []Rank {
 	}
 	mean /= float64(max(len(docs), 1))
 	weights := make([]float64, len(question))
-	hits := make([][]float64, len(docs)) // of each document, how often it has each word
+	hits := make([][]float64, len(docs)) // of each document, the count of each word
 	for i := range docs {
 		hits[i] = make([]float64, len(question))
 	}
@@ -73,7 +74,7 @@ func Ranks(question []Word, docs []Doc) []Rank {
 	return ranks
 }
 
-// count is how often a document has a word; words that only begin alike count half.
+// count returns how often a document has a word; words that only begin alike count half.
 func (d *Doc) count(word string) float64 {
 	if n := d.counts[word]; n > 0 {
 		return n
@@ -83,14 +84,24 @@ func (d *Doc) count(word string) float64 {
 	}
 	like := 0.0
 	for have, n := range d.counts {
-		if len(have) >= beginning && have[:beginning] == word[:beginning] {
+		if alike(have, word) {
 			like = max(like, n)
 		}
 	}
 	return like * likeness
 }
 
-// rank is BM25 of a document, and the weight of the words that it has.
+// alike reports whether words begin alike: translat and translation do, author and authentication
+// do not.
+func alike(a, b string) bool {
+	shorter, same := min(len(a), len(b)), 0
+	for same < shorter && a[same] == b[same] {
+		same++
+	}
+	return same >= beginning && float64(same) >= beginsPart*float64(shorter)
+}
+
+// rank returns the BM25 score of a document, and its matching words.
 func (d *Doc) rank(question []Word, weights, hits []float64, mean float64) (r Rank) {
 	type part struct {
 		word  string

@@ -1,5 +1,5 @@
-// Package words compares texts by their words: it splits a text into words, and ranks documents
-// by those that they have of a question. It is pure, asks no model, and needs no index.
+// Package words compares texts by their words: it splits a text into words, and ranks documents for
+// a query. It is pure, calls no model, and needs no index.
 package words
 
 import (
@@ -7,12 +7,12 @@ import (
 	"unicode"
 )
 
-// Word is a word of a text, as it is compared and as it was said.
+// Word is a word of a text, in the compared and in the original form.
 type Word struct{ Stem, Said string }
 
-// Of returns the distinct words of a text, in their order. They are split at what is no letter or
-// digit and where small letters meet capital ones, are in small letters, without what is in every
-// sentence, and stemmed.
+// Of returns the distinct words of a text, in order. They are split at characters other than
+// letters and digits and between a small and a capital letter, lowered, stripped of filler words,
+// and stemmed.
 func Of(text string) (all []Word) {
 	seen := map[string]bool{}
 	for _, said := range strings.FieldsFunc(splitCamel(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -39,8 +39,8 @@ func splitCamel(text string) string {
 	return b.String()
 }
 
-// stem takes the endings off an English word that change what it says the least. Words that it
-// makes alike need not be alike: what counts is that a word and its plural are.
+// stem removes the least significant endings of an English word. It may map different words to one
+// stem; only a word and its plural must agree.
 func stem(word string) string {
 	for _, ending := range []struct{ from, to string }{
 		{"ies", "y"}, {"ing", ""}, {"ers", ""}, {"er", ""}, {"ed", ""}, {"es", ""}, {"s", ""}, {"e", ""},
@@ -52,7 +52,7 @@ func stem(word string) string {
 	return word
 }
 
-// fillers are words that stand in tasks of any kind.
+// fillers are words that occur in tasks of any kind.
 var fillers = func() map[string]bool {
 	all := map[string]bool{}
 	for word := range strings.FieldsSeq(`a about after agent all also an and any are as at be been before but by can could do does

@@ -22,7 +22,7 @@ func TestBusiness(t *testing.T) {
 [ "$HANDOFF_ATTEMPT" = 1 ] && exit 1
 case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
 echo '{"body":"done","command":{"goto":"poller"}}'`)
-	h.start("builder", "work", "--agent", "builder", "--", agent)
+	h.start("builder", "work", "--env", "all", "--agent", "builder", "--", agent)
 	ticket := h.must("trusted-submitter", "submit", "--to", "builder", "--reason", "ready", "--task", "build it")
 	h.must("trusted-submitter", "wait", ticket, "--timeout", "1m")
 	h.largeHandoff()

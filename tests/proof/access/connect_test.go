@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 		{name: "the server asks for TLS", flags: []string{"-s", h.URL, "--tlsca", ours.path}},
 		{name: "no authority", flags: []string{"-s", url}, code: exitUnreachable, says: "--tlsca"},
 		{name: "another authority", flags: []string{"-s", url, "--tlsca", other.path}, code: exitUnreachable, says: "--tlsca"},
-		{name: "another name", flags: []string{"-s", strings.Replace(url, "127.0.0.1", "localhost", 1), "--tlsca", ours.path}, code: exitUnreachable, says: "for other names"},
+		{name: "another name", flags: []string{"-s", strings.Replace(url, "127.0.0.1", "localhost", 1), "--tlsca", ours.path}, code: exitUnreachable, says: "lacks the name in the URL"},
 		{name: "no certificate in the file", flags: []string{"-s", url, "--tlsca", key}, code: exitError, says: key},
 		{name: "no such file", flags: []string{"-s", url, "--tlsca", "missing.pem"}, code: exitError, says: "--tlsca"},
 	})
@@ -88,7 +88,7 @@ func TestTLS(t *testing.T) {
 	if got := h.runAs(nil, append([]string{"agents", "put", "coder"}, over...)...); got.code != exitDone {
 		t.Fatal(got.errout)
 	}
-	testworld.Start(t, "worker", nil, h.bin, append(append([]string{"work", "--agent", "coder"}, over...), "--", "cat")...)
+	testworld.Start(t, "worker", nil, h.bin, append(append([]string{"work", "--env", "all", "--agent", "coder"}, over...), "--", "cat")...)
 	if got := h.runAs(nil, append([]string{"submit", "--to", "coder", "--reason", "r", "--task", "t", "--wait=1m"}, over...)...); got.code != exitDone {
 		t.Errorf("ended with %d: %s", got.code, got.errout)
 	}

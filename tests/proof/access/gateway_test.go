@@ -30,7 +30,7 @@ func TestGatewayBusiness(t *testing.T) {
 case $package in *large*) head -c 600000 /dev/zero | tr '\0' x; exit;; esac
 echo reviewed`)
 	for _, agent := range []string{"reviewer", "tester"} {
-		worker := h.startWith(agent, as(agent), "work", "--agent", agent, "--", program)
+		worker := h.startWith(agent, as(agent), "work", "--env", "all", "--agent", agent, "--", program)
 		h.awaitOutput(worker, "ready")
 	}
 	ticket := must("tester", "submit", "--to", "reviewer", "--reason", "ready", "--task", "review it")

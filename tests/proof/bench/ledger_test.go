@@ -179,7 +179,7 @@ func (w *writer) submit() (protocol.State, error) {
 		return protocol.State{}, err
 	}
 	digest := broker.RefOf(body).Digest
-	step, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize(digest), protocol.Submitted{Package: body}, l.dir, w.now)
+	step, err := lifecycle.Submit(protocol.NewTicket(), pkg.Summarize(digest), protocol.Submitted{Package: body}, l.dir.At(w.now))
 	if err != nil {
 		return protocol.State{}, err
 	}

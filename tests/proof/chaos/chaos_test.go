@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	natsjs "github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -105,6 +107,9 @@ var faults = []fault{
 		n.Disk.Free()
 		n.Restart()
 	}},
+	{"the offers deleted", func(c *chaos) { c.deleteStream(jetstream.WorkStream) }},
+	{"the wake-ups deleted", func(c *chaos) { c.deleteStream(jetstream.TimerStream) }},
+	{"the presence of all workers deleted", func(c *chaos) { c.deleteStream("KV_" + jetstream.HolderBucket) }},
 	{"all nodes killed at once", func(c *chaos) {
 		for _, n := range c.cluster.Nodes {
 			n.Signal(syscall.SIGKILL)
@@ -207,6 +212,37 @@ func (c *chaos) freeze(p *testworld.Process, d time.Duration) {
 	p.Freeze()
 	c.pause(d)
 	p.Thaw()
+}
+
+// deleteStream deletes a stream, and returns when a supervisor has made it again.
+func (c *chaos) deleteStream(name string) {
+	c.Helper()
+	nc, err := nats.Connect(c.cluster.URL())
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := natsjs.New(nc)
+	if err != nil {
+		c.Fatal(err)
+	}
+	deleted := false
+	for c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.ctx, 5*time.Second)
+		if !deleted {
+			err = js.DeleteStream(ctx, name)
+			deleted = err == nil || errors.Is(err, natsjs.ErrStreamNotFound)
+		}
+		if deleted {
+			_, err = js.Stream(ctx, name)
+		}
+		cancel()
+		if deleted && err == nil {
+			return
+		}
+		c.pause(200 * time.Millisecond)
+	}
+	c.Fatalf("stream %s is not there again: %v", name, err)
 }
 
 func (c *chaos) broker() *broker.Broker {

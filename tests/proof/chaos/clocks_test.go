@@ -64,7 +64,7 @@ func TestClockJumps(t *testing.T) {
 	for i := range 2 {
 		for role, args := range map[string][]string{
 			"supervisor": {"supervise"},
-			"worker":     {"work", "--agent", "first", "--concurrency", "4", "--lease", "4s", "--", "sh", "-c", handler},
+			"worker":     {"work", "--env", "all", "--agent", "first", "--concurrency", "4", "--lease", "4s", "--", "sh", "-c", handler},
 		} {
 			name := fmt.Sprint(role, i)
 			testworld.Start(t, name, env(name), bin, args...)

@@ -105,7 +105,7 @@ func startDiskFixture(t *testing.T, data string) *diskFixture {
 	f.env[1] = "NATS_URL=" + f.dev.AwaitOutput(t.Context(), "ready ")
 	slow := "cat > /dev/null; while [ ! -e " + f.gate + " ]; do sleep 0.2; done; echo done"
 	for _, w := range []struct{ agent, script string }{{"a", "cat > /dev/null; echo done"}, {"slow", slow}} {
-		testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--agent", w.agent, "--", "sh", "-c", w.script).AwaitOutput(t.Context(), "worker ready")
+		testworld.Start(t, "worker of "+w.agent, f.env, testworld.Handoff(t), "work", "--env", "all", "--agent", w.agent, "--", "sh", "-c", w.script).AwaitOutput(t.Context(), "worker ready")
 	}
 	return f
 }
@@ -150,17 +150,17 @@ func (f *diskFixture) must(args ...string) string {
 	return got.out
 }
 
-// get asks dev over HTTP.
+// get asks dev over HTTP; without an answer the code is 0, and the text is the error.
 func (f *diskFixture) get(path string) (int, string) {
 	f.t.Helper()
 	resp, err := http.Get(f.metrics + path)
 	if err != nil {
-		f.t.Fatal(err)
+		return 0, err.Error()
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		f.t.Fatal(err)
+		return 0, err.Error()
 	}
 	return resp.StatusCode, string(body)
 }

@@ -51,7 +51,7 @@ func (w *world) streams() {
 func TestSubjectsAreCovered(t *testing.T) {
 	subject := regexp.MustCompile(`^"((?:handoff\.|\$[A-Z]+\.)(?:[A-Za-z0-9_]+\.)*(?:node)?)"$`)
 	found := 0
-	for _, room := range []string{"broker/jetstream", "broker/embedded", "gateway/nats"} {
+	for _, room := range []string{"broker/jetstream", "broker/embedded", "internal/gateway/nats"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "..", room, "*.go"))
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -184,7 +185,7 @@ func (s *site) gateway(url, agent, seed string) access {
 		s.Fatal(err)
 	}
 	s.Cleanup(c.Close)
-	if _, err := c.Register(s.ctx, protocol.Profile{ID: agent}); err != nil {
+	if _, err := c.Register(s.ctx, protocol.Profile{ID: agent}, time.Minute); err != nil {
 		s.Fatal(err)
 	}
 	return access{

@@ -85,7 +85,7 @@ func (l *ledger) allowsNoAppend(n int, op operation) bool {
 		if n == 0 {
 			return false
 		}
-		verdict, step := lifecycle.Claim(s, l.claimant(op), fullDirectory(), s.UpdatedAt)
+		verdict, step, _ := lifecycle.Claim(s, l.claimant(op), fullDirectory().At(s.UpdatedAt))
 		// A holder that has the handoff already gets the claim that stands.
 		return op.refused == (verdict != lifecycle.Mine) && verdict != lifecycle.Take && len(step.Events) == 0
 	case complete, progress:
@@ -98,7 +98,7 @@ func (l *ledger) allowsNoAppend(n int, op operation) bool {
 		if n == 0 {
 			return op.refused
 		}
-		step, err := lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
+		step, err := lifecycle.Cancel(s, lifecycle.Query{Now: s.UpdatedAt}, source, "enough", false)
 		return op.refused == (err != nil) && len(step.Events) == 0
 	case answer:
 		return op.refused
@@ -121,7 +121,7 @@ func (l *ledger) allowsAppend(n int, op operation) bool {
 	case submit:
 		return n == 0 && op.read == change.Seq
 	case claim:
-		verdict, step := lifecycle.Claim(s, l.claimant(op), fullDirectory(), s.UpdatedAt)
+		verdict, step, _ := lifecycle.Claim(s, l.claimant(op), fullDirectory().At(s.UpdatedAt))
 		want = step
 		if verdict == lifecycle.Take {
 			answer, _ := lifecycle.Acknowledge(step.State, l.claimant(op), op.ack, true, s.UpdatedAt)
@@ -135,9 +135,9 @@ func (l *ledger) allowsAppend(n int, op operation) bool {
 	case progress:
 		return l.holds(s, op)
 	case cancel:
-		want, _ = lifecycle.Cancel(s, nil, source, "enough", false, s.UpdatedAt)
+		want, _ = lifecycle.Cancel(s, lifecycle.Query{Now: s.UpdatedAt}, source, "enough", false)
 	case answer:
-		want, _ = lifecycle.Answer(s, fullDirectory(), protocol.Answer{By: source, Question: 1, Text: "this"}, s.UpdatedAt)
+		want, _ = lifecycle.Answer(s, fullDirectory().At(s.UpdatedAt), protocol.Answer{By: source, Question: 1, Text: "this"})
 	}
 	return slices.Equal(types(want.Events), types(change.Record.Events))
 }

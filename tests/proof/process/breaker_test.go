@@ -138,11 +138,11 @@ func TestBreakerUnderKills(t *testing.T) {
 
 func (o *outage) health(ctx context.Context, b *broker.Broker) protocol.Health {
 	o.t.Helper()
-	h, _, err := b.Health(ctx, "coder")
+	d, err := b.Directory(ctx)
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	return h
+	return d.Health["coder"].Health
 }
 
 // awaitOpen waits until the breaker is open and the offers from before have had their attempts.

@@ -78,7 +78,7 @@ func newChain(t *testing.T, ctx context.Context, url, name string, env ...string
 			t.Fatal(err)
 		}
 	}
-	lead := startHandoff(t, c.agent(0), append(c.env, "NATS_URL="+url), "work", "--agent", c.agent(0), "--", script(t, leadScript))
+	lead := startHandoff(t, c.agent(0), append(c.env, "NATS_URL="+url), "work", "--env", "all", "--agent", c.agent(0), "--", script(t, leadScript))
 	lead.AwaitOutput(ctx, "worker ready")
 	return c
 }
@@ -100,7 +100,7 @@ func (c *chain) submit() (ticket string) {
 func (c *chain) work(ctx context.Context, n int, url, hold string) *startedProcess {
 	c.t.Helper()
 	env := append(slices.Clone(c.env), "HOLD="+hold, "NATS_URL="+url)
-	w := startHandoff(c.t, c.agent(n), env, "work", "--agent", c.agent(n), "--lease", crashLease().String(), "--", c.link)
+	w := startHandoff(c.t, c.agent(n), env, "work", "--env", "all", "--agent", c.agent(n), "--lease", crashLease().String(), "--", c.link)
 	w.AwaitOutput(ctx, "worker ready")
 	return w
 }

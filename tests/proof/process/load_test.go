@@ -240,7 +240,7 @@ func TestKilledEngine(t *testing.T) {
 	l.check(ctx)
 }
 
-// TestDeletedStreams deletes what is derived from the ledger under load.
+// TestDeletedStreams deletes under load what is made again from the ledger, and from beats.
 func TestDeletedStreams(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -251,7 +251,7 @@ func TestDeletedStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		for _, stream := range []string{handoffjs.WorkStream, handoffjs.TimerStream} {
+		for _, stream := range []string{handoffjs.WorkStream, handoffjs.TimerStream, "KV_" + handoffjs.HolderBucket} {
 			l.progress(ctx, 100)
 			deleted := time.Now()
 			if err := js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -264,7 +264,7 @@ func TestDeletedStreams(t *testing.T) {
 	l.progress(ctx, 100)
 	finish()
 	l.check(ctx)
-	for _, stream := range []string{handoffjs.WorkStream, handoffjs.TimerStream} {
+	for _, stream := range []string{handoffjs.WorkStream, handoffjs.TimerStream, "KV_" + handoffjs.HolderBucket} {
 		if _, err := js.Stream(ctx, stream); err != nil {
 			t.Errorf("stream %s: %v", stream, err)
 		}

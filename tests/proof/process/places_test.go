@@ -18,31 +18,38 @@ import (
 // racers is how many submit, and how many hold a handoff and hand off from it.
 const racers = 20
 
+// roundTimeout bounds a round, which starts some 120 processes, on a busy machine.
+const roundTimeout = 10 * time.Minute
+
 // TestLastPlacesOfHolders: twenty submitters and twenty holders, ten of whom hold returns, race for
 // the last five places of a workflow, and then twenty for those of one account. Most are killed at
 // any moment, also between a place that is kept and the hand-off. In the end exactly five are begun.
 func TestLastPlacesOfHolders(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
 	url := supervisedNode(t)
 	env := []string{"NATS_URL=" + url}
 	b := dial(t, url)
 	for _, id := range []string{"clerk", "lead", "hand"} {
 		putAgent(t, b, protocol.Profile{ID: id})
 	}
+	patience := roundTimeout.Milliseconds() // no agent is absent, however slowly the handoffs are claimed
+	if _, err := b.PutFleet(t.Context(), protocol.Fleet{Policy: protocol.PolicyOverrides{AckTimeoutMS: &patience}}, 0); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		startHandoff(t, "supervisor", env, "supervise")
 	}
-	hand := startHandoff(t, "hand", env, "work", "--agent", "hand", "--", "echo", "done")
+	hand := startHandoff(t, "hand", env, "work", "--env", "all", "--agent", "hand", "--", "echo", "done")
 	defer hand.Kill()
 	rounds := 1
 	if long() {
 		rounds = 10
 	}
 	for round := range rounds {
+		ctx, cancel := context.WithTimeout(t.Context(), roundTimeout)
 		r := &placeRace{T: t, ctx: ctx, b: b, env: env, workflow: fmt.Sprint("P", round), chance: rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))}
 		r.ofWorkflow()
 		r.ofAccount()
+		cancel()
 	}
 }
 
@@ -154,7 +161,7 @@ func (r *placeRace) ofAccount() {
 func (r *placeRace) claim(n int) (leases []string) {
 	r.Helper()
 	for range n {
-		p := startHandoff(r.T, "claim", r.env, "claim", "--agent", "lead", "--accept", "--wait", "30s", "--lease", "10m", "-o", "json")
+		p := startHandoff(r.T, "claim", r.env, "claim", "--agent", "lead", "--accept", "--wait", roundTimeout.String(), "--lease", roundTimeout.String(), "-o", "json")
 		p.Wait()
 		var held struct{ Lease string }
 		if err := json.Unmarshal([]byte(p.Output()), &held); err != nil || held.Lease == "" {

@@ -69,7 +69,7 @@ func (e *engine) start(ctx context.Context) {
 // work starts handoff work and waits until it serves.
 func (e *engine) work(ctx context.Context, name, script string, args ...string) *startedProcess {
 	e.t.Helper()
-	args = append([]string{"work"}, args...)
+	args = append([]string{"work", "--env", "all"}, args...)
 	w := startHandoff(e.t, name, []string{"NATS_URL=" + e.url}, append(args, "--", script)...)
 	w.AwaitOutput(ctx, "worker ready")
 	return w

@@ -16,7 +16,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
-// TestSelf: what a container's health check asks tells a process that is well from
+// TestSelf: what a container's health check asks distinguishes a process that is well,
 // one that is cut off from its engine, one that does not answer and one that is gone.
 func TestSelf(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -28,7 +28,7 @@ func TestSelf(t *testing.T) {
 	}{
 		{[]string{"supervise"}, "engine"},
 		{[]string{"index", "--file", filepath.Join(t.TempDir(), "index.db")}, "index"},
-		{[]string{"work", "--agent", "reviewer", "--lease", "2s", "--", "cat"}, "worker"},
+		{[]string{"work", "--env", "all", "--agent", "reviewer", "--lease", "2s", "--", "cat"}, "worker"},
 	} {
 		t.Run(role.args[0], func(t *testing.T) {
 			port := testworld.Ports(t, 1)[0]
@@ -53,11 +53,11 @@ func TestSelf(t *testing.T) {
 			dev.Signal(syscall.SIGCONT)
 			until(0, role.well)
 			p.Signal(syscall.SIGSTOP)
-			until(1, "does not say")
+			until(1, "no health report")
 			p.Signal(syscall.SIGCONT)
 			until(0, role.well)
 			p.Kill()
-			until(1, "does not say")
+			until(1, "no health report")
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -65,6 +66,10 @@ const stubborn = `trap '' TERM; sh -c 'trap "" TERM; echo $$ >"$0".child; while 
 // TestSignals: Ctrl-C and SIGTERM end what runs long, whatever it is at.
 func TestSignals(t *testing.T) {
 	t.Parallel()
+	// Run under nohup, the processes started here would ignore SIGHUP too.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	e := startDev(t, t.Context())
 	url := []string{"NATS_URL=" + e.url}
 	command := func(args ...string) {
@@ -74,7 +79,7 @@ func TestSignals(t *testing.T) {
 
 	t.Run("a program that ignores SIGTERM", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
-		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "stubborn", "--drain", "100ms", "--", "sh", "-c", stubborn)
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--env", "all", "--agent", "stubborn", "--drain", "100ms", "--", "sh", "-c", stubborn)
 		w.AwaitOutput(t.Context(), "worker ready")
 		command("submit", "--to", "stubborn", "--reason", "r", "--task", "t")
 		started := []int{processIn(t, pids), processIn(t, pids+".child")}
@@ -86,7 +91,7 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("a second signal", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
-		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "twice", "--drain", "1h", "--", "sh", "-c", stubborn)
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--env", "all", "--agent", "twice", "--drain", "1h", "--", "sh", "-c", stubborn)
 		w.AwaitOutput(t.Context(), "worker ready")
 		command("submit", "--to", "twice", "--reason", "r", "--task", "t")
 		started := processIn(t, pids)
@@ -104,7 +109,7 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("a second signal gives back what is held", func(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
-		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--agent", "back", "--drain", "1h", "--", "sh", "-c", `echo $$ >"$PIDS"; sleep 1000`)
+		w := startHandoff(t, "work", append(url, "PIDS="+pids), "work", "--env", "all", "--agent", "back", "--drain", "1h", "--", "sh", "-c", `echo $$ >"$PIDS"; sleep 1000`)
 		w.AwaitOutput(t.Context(), "worker ready")
 		command("submit", "--to", "back", "--reason", "r", "--task", "t", "--key", "back")
 		started := processIn(t, pids)
@@ -121,7 +126,7 @@ func TestSignals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(testworld.Handoff(t), "work", "--agent", "piped", "-v", "--", "sh", "-c", "yes | head -1")
+		cmd := exec.Command(testworld.Handoff(t), "work", "--env", "all", "--agent", "piped", "-v", "--", "sh", "-c", "yes | head -1")
 		cmd.Env, cmd.Stderr = append(os.Environ(), url...), written
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -144,7 +149,7 @@ func TestSignals(t *testing.T) {
 		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := startHandoff(t, "submit", url, "submit", "--lines", "-f", pipe)
+		c := startHandoff(t, "submit", url, "submit", "-f", pipe)
 		opened := make(chan *os.File)
 		go func() { // it opens when the command does
 			out, err := os.OpenFile(pipe, os.O_WRONLY, 0)

@@ -134,7 +134,7 @@ func TestTraceOfProcesses(t *testing.T) {
 	e := startDevIn(t, ctx, otel, "--fsync", "interval")
 	env := append(otel, "NATS_URL="+e.url)
 	work := func(agent, body string) {
-		startHandoff(t, agent, env, "work", "--agent", agent, "--", script(t, body)).AwaitOutput(ctx, "worker ready")
+		startHandoff(t, agent, env, "work", "--env", "all", "--agent", agent, "--", script(t, body)).AwaitOutput(ctx, "worker ready")
 	}
 	work("lead", "echo taken in")
 	work("tester", `printf '%s' "$TRACEPARENT"`)

@@ -80,8 +80,8 @@ func init() {
 
 // withAbsenceWrong decides with one of the planted bugs.
 func (f *faultyBroker) withAbsenceWrong(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		for i, e := range step.Events {
 			if err != nil {
 				break

@@ -13,28 +13,42 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Planted bugs of accounts.
 const (
-	usageLate  bug = "what a result has used counted after what it hands off was granted"
-	returnFree bug = "a return without the account of what it returns"
+	usageLate   bug = "what a result has used counted after what it hands off was granted"
+	returnFree  bug = "a return without the account of what it returns"
+	stopUnnamed bug = "a handoff that its budget has stopped, and an end that does not name it"
+	overrunLost bug = "what a child has overrun not charged to the handoff above it"
+	// overrunUnseen is overrunLost where the judge looks at the bound of lineages alone.
+	overrunUnseen bug = "one attempt more than the bound of a lineage allows"
+	beginsEmpty   bug = "an offer left standing after the budget of its handoff has run out"
 )
 
-func init() { bugs = append(bugs, usageLate, returnFree) }
+func init() {
+	bugs = append(bugs, usageLate, returnFree, overrunLost, overrunUnseen, beginsEmpty, stopUnnamed)
+	deciding[overrunLost] = (*faultyBroker).withoutOverrun
+	deciding[overrunUnseen] = (*faultyBroker).withoutOverrun
+	deciding[beginsEmpty] = (*faultyBroker).leavesOffer
+}
 
 // lineageAccount is the judge's account of the tokens of one handoff, by events alone.
 type lineageAccount struct {
 	above    string   // the handoff that handed it off, or that it returns
 	kids     []string // what it handed off, and its return, by ticket
 	grants   map[string]int64
-	settled  map[string]bool // the kids whose end it knows
+	settled  map[string]int64 // the kids whose end it knows, with the number of the event
 	limit    int64
 	bounded  bool
 	raised   int64
 	atClose  int64 // what its attempts had used then
-	atOffer  int64 // what they had used at its last offer to an agent
 	isReturn bool
+	// What its attempts had used when it last admitted something, a grant or an attempt of an agent,
+	// and the number of that event.
+	atAdmission, admission int64
+	events                 int64
 }
 
 // checkAccounts: nothing is granted, and no agent begins, beyond what is left; a return is on the
@@ -46,6 +60,9 @@ func (j *judge) checkAccounts(before, after protocol.State, events []protocol.Ev
 	used := j.usage.used[after.Ticket].Tokens
 	for _, e := range events {
 		own := j.accounts[after.Ticket]
+		if own != nil {
+			own.events++
+		}
 		switch e := e.(type) {
 		case *protocol.Submitted:
 			j.openAccountOf(after)
@@ -54,24 +71,33 @@ func (j *judge) checkAccounts(before, after protocol.State, events []protocol.Ev
 		case *protocol.ChildrenClosed:
 			for _, c := range e.Children {
 				if own != nil && !before.Closed {
-					own.settled[after.ChildTicket(c.N)] = true
+					if kid := after.ChildTicket(c.N); own.settled[kid] == 0 {
+						own.settled[kid] = own.events
+					}
+				}
+			}
+			if own != nil && own.bounded && after.Phase == protocol.Pending && !after.Held() && after.Offer != 0 && after.Agent != protocol.Human && after.Aggregate == nil {
+				if worth := j.worthOf(own, used); worth >= own.limit+own.raised {
+					j.accountFault("%s stands with %s, and has taken %d of %d tokens", after.Ticket, after.Agent, worth, own.limit+own.raised)
 				}
 			}
 		case *protocol.HandedOff:
 			grant, bounded := e.Grant.Of("max_tokens")
-			if worth := j.worthOf(own, used); own.bounded && bounded && e.Type != protocol.Escalation && worth+grant > own.limit+own.raised {
-				j.faultLocked("%s grants %d tokens to %s, and has taken %d of %d", after.Ticket, grant, e.Ticket, worth, own.limit+own.raised)
+			worth := j.worthOf(own, used)
+			if own.bounded && bounded && e.Type != protocol.Escalation && worth+grant > own.limit+own.raised {
+				j.accountFault("%s grants %d tokens to %s, and has taken %d of %d", after.Ticket, grant, e.Ticket, worth, own.limit+own.raised)
 			}
 			own.kids = append(own.kids, e.Ticket)
 			own.grants[e.Ticket] = grant
+			if e.Type != protocol.Escalation || worth+grant <= own.limit+own.raised { // the way up is free
+				own.admit(used)
+			}
 		case *protocol.Offered:
-			if e.Agent == protocol.Human {
-				continue
-			}
-			if worth := j.settledOf(own, used); own.bounded && after.Aggregate == nil && worth >= own.limit+own.raised {
-				j.faultLocked("%s is offered to %s (%s), and has used %d of %d tokens", after.Ticket, e.Agent, e.Reason, worth, own.limit+own.raised)
-			}
-			own.atOffer = used
+			j.checkBegins(after, own, used, e.Agent, "is offered")
+		case *protocol.Accepted:
+			j.checkBegins(after, own, used, e.Agent, "is accepted")
+		case *protocol.Taken:
+			j.checkBegins(after, own, used, e.Agent, "is taken")
 		}
 	}
 	if own := j.accounts[after.Ticket]; own != nil && after.Closed && !before.Closed {
@@ -79,9 +105,44 @@ func (j *judge) checkAccounts(before, after protocol.State, events []protocol.Ev
 	}
 }
 
+// checkBegins: no attempt of an agent begins with nothing left.
+func (j *judge) checkBegins(s protocol.State, own *lineageAccount, used int64, agent, how string) {
+	if agent == protocol.Human || s.Aggregate != nil {
+		return
+	}
+	if worth := j.worthOf(own, used); own.bounded && worth >= own.limit+own.raised {
+		j.accountFault("%s %s by or to %s, and has taken %d of %d tokens", s.Ticket, how, agent, worth, own.limit+own.raised)
+	}
+	own.admit(used)
+}
+
+func (a *lineageAccount) admit(used int64) { a.atAdmission, a.admission = used, a.events }
+
+// checkBudgetStop: the end of a handoff that its budget has stopped names the budget.
+func (j *judge) checkBudgetStop(s protocol.State, events []protocol.Event) {
+	if !s.Closed || s.Outcome != protocol.OutcomeRolledBack || s.CancelBy != lifecycle.By || !strings.HasPrefix(s.CancelReason, lifecycle.ReasonBudgetExhausted) {
+		return
+	}
+	for _, e := range events {
+		switch e.(type) {
+		case *protocol.Closed, *protocol.RolledBack:
+			if s.Reason != lifecycle.ReasonBudgetExhausted {
+				j.faultLocked("%s was stopped by its budget, and closes as %s", s.Ticket, s.Reason)
+			}
+		}
+	}
+}
+
+// accountFault is a fault in the account of one handoff.
+func (j *judge) accountFault(format string, args ...any) {
+	if j.l.bug != overrunUnseen {
+		j.faultLocked(format, args...)
+	}
+}
+
 // openAccountOf begins the account of a handoff.
 func (j *judge) openAccountOf(s protocol.State) {
-	own := &lineageAccount{grants: map[string]int64{}, settled: map[string]bool{}, isReturn: s.ReturnOf != ""}
+	own := &lineageAccount{grants: map[string]int64{}, settled: map[string]int64{}, isReturn: s.ReturnOf != ""}
 	own.limit, own.bounded = s.Limits.Of("max_tokens")
 	j.accounts[s.Ticket] = own
 	switch {
@@ -110,7 +171,7 @@ func (j *judge) openAccountOf(s protocol.State) {
 func (j *judge) worthOf(own *lineageAccount, used int64) int64 {
 	total := j.settledOf(own, used)
 	for _, kid := range own.kids {
-		if !own.settled[kid] {
+		if own.settled[kid] == 0 {
 			total += own.grants[kid]
 		}
 	}
@@ -119,7 +180,7 @@ func (j *judge) worthOf(own *lineageAccount, used int64) int64 {
 
 func (j *judge) settledOf(own *lineageAccount, used int64) int64 {
 	for _, kid := range own.kids {
-		if own.settled[kid] {
+		if own.settled[kid] != 0 {
 			used += j.taken(kid)
 		}
 	}
@@ -137,14 +198,19 @@ func (j *judge) taken(ticket string) int64 {
 	}
 	total := own.atClose
 	for _, kid := range own.kids {
-		next := s.Children != nil && s.Children.Next != 0 && kid == s.ChildTicket(s.Children.Next-1)
-		if of := j.accounts[kid]; own.settled[kid] || next && s.ChainEnd != nil || next && s.ChainOf != "" || of != nil && of.isReturn {
+		if of := j.accounts[kid]; own.settled[kid] != 0 || j.endsChain(s, kid) || of != nil && of.isReturn {
 			total += j.taken(kid)
 		} else {
 			total += own.grants[kid]
 		}
 	}
 	return total
+}
+
+// endsChain reports whether a handoff that has closed learned through kid how its chain ended.
+func (j *judge) endsChain(s protocol.State, kid string) bool {
+	next := s.Children != nil && s.Children.Next != 0 && kid == s.ChildTicket(s.Children.Next-1)
+	return next && (s.ChainEnd != nil || s.ChainOf != "")
 }
 
 // leftBehind returns the rest of a closed handoff and its chain.
@@ -162,24 +228,86 @@ func (j *judge) raisedBelow(ticket string) (total int64) {
 	return total
 }
 
-// checkLineages: at the end no lineage has used more than it may, and the last attempt of each of
-// its handoffs.
+// usedBelow is what a handoff has used in the end, with all that follows from it.
+func (j *judge) usedBelow(ticket string) int64 {
+	total := j.usage.used[ticket].Tokens
+	for _, kid := range j.accounts[ticket].kids {
+		if j.accounts[kid] != nil {
+			total += j.usedBelow(kid)
+		}
+	}
+	return total
+}
+
+// checkLineages: at the end no handoff has used more, with all that follows from it, than it may, its
+// last attempt, and what those had overrun of whose end it did not know when it last admitted something.
+// Of those whose end it knew, what they have used since counts: a closed handoff learns nothing more.
+// A return with anything left is the last that it admits, with the rest behind the end of its chain.
 func (j *judge) checkLineages() {
-	used, may := map[string]int64{}, map[string]int64{}
 	for ticket, own := range j.accounts {
-		root := ticket
-		for j.accounts[root].above != "" && j.accounts[j.accounts[root].above] != nil && j.accounts[j.accounts[root].above].bounded {
-			root = j.accounts[root].above
+		if !own.bounded {
+			continue
 		}
-		total := j.usage.used[ticket].Tokens
-		used[root] += total
-		may[root] += own.raised + total - own.atOffer
-	}
-	for root, total := range used {
-		if own := j.accounts[root]; own.bounded && total > own.limit+may[root] {
-			j.faultLocked("the lineage of %s has used %d tokens: %d are allowed, and its last attempts and raises are %d", root, total, own.limit, may[root])
+		last := j.usage.used[ticket].Tokens - own.atAdmission
+		returned := slices.ContainsFunc(own.kids, func(kid string) bool { of := j.accounts[kid]; return of != nil && of.isReturn && of.limit > 0 })
+		var over int64
+		for _, kid := range own.kids {
+			switch at := own.settled[kid]; {
+			case j.accounts[kid] == nil: // it was never submitted
+			case at != 0 && at <= own.admission || returned && j.endsChain(j.heads[ticket].state, kid):
+				over += max(0, j.usedBelow(kid)-j.taken(kid))
+			default:
+				over += max(0, j.usedBelow(kid)-own.grants[kid])
+			}
+		}
+		if used := j.usedBelow(ticket); used > own.limit+own.raised+last+over {
+			j.faultLocked("the lineage of %s has used %d tokens: it may have %d, its last attempt used %d, and what was open then has overrun %d", ticket, used, own.limit+own.raised, last, over)
 		}
 	}
+}
+
+// withoutOverrun charges a handoff no more for a child than it had set aside for it.
+func (f *faultyBroker) withoutOverrun(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
+		if err != nil || len(step.Events) == 0 {
+			return step, err
+		}
+		ended, ok := step.Events[0].(*protocol.ChildrenClosed)
+		if !ok {
+			return step, nil
+		}
+		ends := slices.Clone(ended.Children)
+		for i, end := range ends {
+			if end.Grant != nil && end.Commit != nil {
+				least := *end.Commit
+				least.Tokens = min(least.Tokens, end.Grant.Tokens)
+				ends[i].Commit = &least
+			}
+		}
+		return lifecycle.MarkChildren(h.State, q, ends)
+	})
+}
+
+// leavesOffer leaves an offer in its queue that the budget of its handoff no longer allows.
+func (f *faultyBroker) leavesOffer(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
+		if err != nil || len(step.Events) == 0 || !lifecycle.OfferStands(h.State) || lifecycle.OfferStands(step.State) {
+			return step, err
+		}
+		switch step.Events[0].(type) {
+		case *protocol.ChildrenClosed:
+			return lifecycle.StepOf(h.State, step.Events[0])
+		case *protocol.Gated:
+			return lifecycle.Step{}, nil
+		case *protocol.Closed:
+			if lifecycle.ExhaustedBudget(h.State) != "" {
+				return lifecycle.Step{}, nil
+			}
+		}
+		return step, nil
+	})
 }
 
 // raiseSome plays the person who is asked for more of a budget.
@@ -199,6 +327,10 @@ func (l *simulation) raiseSome(ctx context.Context, b *broker.Broker, round int)
 
 // spoilAccount rewrites an append as a faulty writer would have made it.
 func (l *simulation) spoilAccount(body []byte) (spoiled []byte, is bool) {
+	if l.bug == stopUnnamed && bytes.Contains(body, []byte(`"outcome":"rolled_back"`)) {
+		spoiled = bytes.ReplaceAll(body, []byte(`"reason":"budget_exhausted"`), []byte(`"reason":"returned"`))
+		return spoiled, !bytes.Equal(spoiled, body)
+	}
 	if l.bug != usageLate && l.bug != returnFree {
 		return body, false
 	}

@@ -149,8 +149,8 @@ func asksApproval(s protocol.Summary, agent string) bool {
 
 // withoutAsking decides without the gates that the core sets, or with an approval that was not given.
 func (f *faultyBroker) withoutAsking(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil || len(step.Events) == 0 {
 			return step, err
 		}
@@ -166,7 +166,7 @@ func (f *faultyBroker) withoutAsking(ctx context.Context, head broker.Head, deci
 			}
 		case *protocol.Lapsed:
 			if f.bug == silenceOffers {
-				return lifecycle.Approve(h.State, d, lifecycle.ApprovalAnswer{By: protocol.Human}, now)
+				return lifecycle.Approve(h.State, q, lifecycle.ApprovalAnswer{By: protocol.Human})
 			}
 		}
 		return step, nil

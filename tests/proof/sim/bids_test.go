@@ -259,12 +259,12 @@ func (j *judge) owesBid(s protocol.State) bool {
 	return made && s.BidAnswer == ""
 }
 
-// EnsureBidAnswer tells no bidder, where that is the planted bug.
-func (f *faultyBroker) EnsureBidAnswer(ctx context.Context, call broker.Head) error {
-	if f.bug == loserUntold {
-		return nil
+// EnsureBids answers no bidder, where that is the planted bug.
+func (f *faultyBroker) EnsureBids(ctx context.Context, head broker.Head) (broker.Head, error) {
+	if f.bug == loserUntold && head.State.CallOf != "" {
+		return head, nil
 	}
-	return f.Broker.EnsureBidAnswer(ctx, call)
+	return f.Broker.EnsureBids(ctx, head)
 }
 
 // awardAgain appends an award once more, on what stands after it.

@@ -53,7 +53,7 @@ const (
 
 var bugs = []bug{variantDrawn, variantIgnored, variantRefuses, fleetModeUnread, awaitBarredLost, classIgnored, namesLiteral, awardedTwice, loserUntold, bidMisjudged, freeTakeOver, waitRenewed, rankedUnread, grantStale, commitLost, probeUncompared, contextWhole, handsToUnread, acceptsUnread, handoffsUnread, knotKept, knotFalse, probeUnreserved, probeForgiven, countsAttempts, drawnTwice, drawSkipped, grantForgotten, placeKept, zombieLocks, refundTwice, zeroAbsent, lineageLost, noFence, ackFirst, staleRead, timerLost, offerLost, earlyLeaseLoss, phantomAppend, returnLost, childLost, offerKept, claimKept, slotsUnread, assignLost, refusalLost, workRepeated, nobodyTold, deadlineEnds, earlySource, announceLost, standingLost, votesLost, awaitSplit, openUnswept, denialWeak, absenceStays, endTwice, endLost, resultMixed, approvalReused, silenceOffers, gateForgotten, fleetUnread, countsTwice, budgetIgnored}
 
-// deciding are the bugs of supervisors that decide wrongly, each with its UpdateFrom. The file of a
+// deciding are the bugs of supervisors that decide wrongly, each with its Update. The file of a
 // subject adds its own, here and to bugs.
 var deciding = map[bug]func(*faultyBroker, context.Context, broker.Head, broker.Decider) (broker.Head, bool, error){}
 
@@ -154,7 +154,7 @@ func (f *faultyBroker) PublishOutbox(ctx context.Context, all []broker.Outbox) [
 	return make([]error, len(all))
 }
 
-func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+func (f *faultyBroker) Update(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
 	if f.bug == refundTwice || f.bug == commitLost {
 		return f.refundWrong(ctx, head, decide)
 	}
@@ -177,10 +177,10 @@ func (f *faultyBroker) UpdateFrom(ctx context.Context, head broker.Head, decide 
 		return f.withoutBudget(ctx, head, decide)
 	}
 	if f.bug != claimKept && f.bug != deadlineEnds {
-		return f.Broker.UpdateFrom(ctx, head, decide)
+		return f.Broker.Update(ctx, head, decide)
 	}
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		switch {
 		case err != nil || len(step.Events) == 0:
 			return step, err
@@ -234,11 +234,11 @@ func (f *faultyBroker) EnsureSource(ctx context.Context, head broker.Head) error
 	if f.bug != earlySource {
 		return f.Broker.EnsureSource(ctx, head)
 	}
-	_, _, err := f.Broker.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	_, _, err := f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 		if h.State.Phase != protocol.AwaitingSource {
 			return lifecycle.Step{}, nil
 		}
-		return lifecycle.StepOf(h.State, &protocol.SourceCompleted{Meta: protocol.Meta{At: now, By: lifecycle.By}})
+		return lifecycle.StepOf(h.State, &protocol.SourceCompleted{Meta: protocol.Meta{At: q.Now, By: lifecycle.By}})
 	})
 	return err
 }

@@ -213,8 +213,8 @@ func clockDue(s *protocol.State, clock protocol.Clock) time.Time {
 
 // withClocksWrong decides as the core does, but for the planted bug of a clock.
 func (f *faultyBroker) withClocksWrong(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil || len(step.Events) == 0 {
 			return step, err
 		}
@@ -224,7 +224,7 @@ func (f *faultyBroker) withClocksWrong(ctx context.Context, head broker.Head, de
 			case *protocol.RetryScheduled:
 				if f.bug == retriesEven {
 					even := *e
-					even.Due = now.Add(time.Duration(h.State.Policy.BackoffBaseMS) * time.Millisecond)
+					even.Due = q.Now.Add(time.Duration(h.State.Policy.BackoffBaseMS) * time.Millisecond)
 					events = append(events[:i:i], &even)
 					return lifecycle.StepOf(h.State, events...)
 				}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -130,8 +129,8 @@ func (f *faultyBroker) swallowsEnds(ctx context.Context, head broker.Head) error
 	if err != nil || parent.State.Phase == protocol.Conditional || parent.State.Children == nil {
 		return f.Broker.EnsureReturn(ctx, head)
 	}
-	_, _, err = f.Broker.UpdateFrom(ctx, head, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.SettleReturn(h.State, true, "", now)
+	_, _, err = f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.SettleReturn(h.State, true, "", q.Now)
 	})
 	return err
 }

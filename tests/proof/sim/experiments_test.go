@@ -77,7 +77,7 @@ func (l *simulation) refusesVariant(after uint64, body []byte) error {
 	return protocol.Errorf(protocol.CodeUnknownAgent, "target.agent", "no agent is called %s", nowhere)
 }
 
-// shareOf is where a ticket stands among the weights, computed as docs/reference/protocol.md has it.
+// shareOf returns the place of a ticket among the weights, computed as in docs/how-to/experiments.md.
 func shareOf(ticket string) uint64 {
 	hash := fnv.New64a()
 	_, _ = fmt.Fprintf(hash, "%s/%s", experimentName, ticket)

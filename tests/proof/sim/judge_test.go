@@ -193,6 +193,8 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkUsedUp(before.state, after, made.Events)
 	j.checkClocks(before.state, after, made.Events)
 	j.checkLapses(after)
+	j.checkUnknown(before.state, after, made.Events)
+	j.checkBudgetStop(after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}
@@ -334,7 +336,7 @@ func (j *judge) checkUndelivered(before, after protocol.State, events []protocol
 			j.faultLocked("%s: finished work is failed, since it is handed on to no agent: %s", after.Ticket, failed.Message)
 		}
 	}
-	if before.Ticket == "" && (after.Target.Agent == nowhere || after.Target.Agent == newcomer) && after.Agent == "" && !after.Closed {
+	if before.Ticket == "" && after.OnUnknown != protocol.OnOpenWait && (after.Target.Agent == nowhere || after.Target.Agent == newcomer) && after.Agent == "" && !after.Closed {
 		j.faultLocked("%s is handed on to no agent, and no authority has it", after.Ticket)
 	}
 }

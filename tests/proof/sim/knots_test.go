@@ -301,15 +301,15 @@ func (j *judge) checkKnots() {
 
 // tieKnots leaves deadlocks as they are, or breaks what is none.
 func (f *faultyBroker) tieKnots(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil {
 			return step, err
 		}
 		if len(step.Events) == 0 {
-			if f.bug == knotFalse && waiting(h.State) && now.Sub(h.State.OfferedAt) > lifecycle.AckTimeout(h.State) {
+			if f.bug == knotFalse && waiting(h.State) && q.Now.Sub(h.State.OfferedAt) > lifecycle.AckTimeout(h.State) {
 				cycle := []string{h.State.Parent, h.State.Ticket}
-				return lifecycle.BreakDeadlock(h.State, d, lifecycle.Deadlock{Cycle: cycle, Youngest: h.State}, now)
+				return lifecycle.BreakDeadlock(h.State, q, lifecycle.Deadlock{Cycle: cycle, Youngest: h.State})
 			}
 			return step, nil
 		}

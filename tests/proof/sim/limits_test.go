@@ -8,7 +8,6 @@ import (
 	"errors"
 	"reflect"
 	"regexp"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -178,8 +177,8 @@ var depths = regexp.MustCompile(`"lineage":\{"depth":\d+,`)
 
 // refundWrong gives back twice what was set aside for children, or nothing of it.
 func (f *faultyBroker) refundWrong(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil || len(step.Events) == 0 {
 			return step, err
 		}
@@ -198,7 +197,7 @@ func (f *faultyBroker) refundWrong(ctx context.Context, head broker.Head, decide
 			}
 			ends[i] = end
 		}
-		return lifecycle.MarkChildren(h.State, d, ends, now)
+		return lifecycle.MarkChildren(h.State, q, ends)
 	})
 }
 

@@ -225,6 +225,7 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.planBids(&p, dice(l.seed, "bids", source, i))
 	l.planClocks(&p, dice(l.seed, "clocks", source, i))
 	l.planAutonomy(&p, dice(l.seed, "autonomy", source, i))
+	l.planUnknown(&p, dice(l.seed, "unknown", source, i))
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }

@@ -24,10 +24,16 @@ func (e *engine) losesPlace(body []byte) bool {
 // checkReturned: no place is given back of a handoff that an agent has had; that of one which went
 // to a person at once counts.
 func (j *judge) checkReturned(e protocol.WorkspaceEvent, name string) {
-	if e.Type == protocol.WorkspaceSettled {
-		j.sharing.drawn[e.Ticket] = true
+	again := j.sharing.settled[e.Ticket]
+	switch {
+	case e.Type == protocol.WorkspaceSettled:
+		j.sharing.drawn[e.Ticket], j.sharing.settled[e.Ticket] = true, true
+	case e.Type == protocol.WorkspaceReserved && again: // by a late attempt, for a child that has closed: it counts twice
+		j.sharing.twice[name]++
+	case e.Type == protocol.WorkspaceReturned && again:
+		j.sharing.twice[name]--
 	}
-	if e.Type != protocol.WorkspaceReturned {
+	if e.Type != protocol.WorkspaceReturned || again {
 		return
 	}
 	if s := j.heads[e.Ticket].state; s.Joined || s.AttemptsTotal > 0 {
@@ -56,7 +62,7 @@ func (j *judge) checkPlaces() {
 		drawn[j.heads[ticket].state.Workspace]++
 	}
 	for _, w := range j.sharing.states {
-		if w.Drawn != drawn[w.Name] {
+		if w.Drawn != drawn[w.Name]+j.sharing.twice[w.Name] {
 			j.faultLocked("workspace %s counts %d handoffs, and %d had a place", w.Name, w.Drawn, drawn[w.Name])
 		}
 	}

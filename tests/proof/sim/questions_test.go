@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -33,8 +33,8 @@ func (l *simulation) meddle(ctx context.Context, b *broker.Broker, source string
 		answer := protocol.Answer{By: s.Agent, Question: asks.N, Text: meant(asks.N), Permit: true}
 		_, err := b.Answer(ctx, s.Ticket, answer)
 		if l.bug == selfAnswered && hasAnyCode(err, protocol.CodeForbidden) {
-			_, _, _ = b.Update(ctx, s.Ticket, func(h broker.Head, _ *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-				return lifecycle.StepOf(h.State, &protocol.Answered{Meta: protocol.Meta{At: now, By: answer.By}, Answer: answer})
+			_, _, _ = brokertest.Update(ctx, b, s.Ticket, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+				return lifecycle.StepOf(h.State, &protocol.Answered{Meta: protocol.Meta{At: q.Now, By: answer.By}, Answer: answer})
 			})
 		}
 	case asks.N > 1:

@@ -5,7 +5,6 @@ package sim
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -55,10 +54,10 @@ func (j *judge) checkRanked(before protocol.State, events []protocol.Event) {
 
 // withoutRanked decides as if a package ranked no agents.
 func (f *faultyBroker) withoutRanked(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 		blind := h
 		blind.State.Ranked = nil
-		step, err := decide(blind, d, now)
+		step, err := decide(blind, q)
 		if err != nil || len(step.Events) == 0 {
 			return step, err
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -51,13 +50,13 @@ func withoutCharge(body []byte) []byte {
 
 // withoutBudget schedules a retry in place of the end that follows from a budget that has run out.
 func (f *faultyBroker) withoutBudget(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil || len(step.Events) != 1 || h.State.Phase != protocol.PhaseFailed {
 			return step, err
 		}
 		if end, ok := step.Events[0].(*protocol.Closed); ok && end.Reason == lifecycle.ReasonBudgetExhausted {
-			return lifecycle.StepOf(h.State, &protocol.RetryScheduled{Meta: end.Meta, Attempt: h.State.Attempt, Due: now})
+			return lifecycle.StepOf(h.State, &protocol.RetryScheduled{Meta: end.Meta, Attempt: h.State.Attempt, Due: q.Now})
 		}
 		return step, nil
 	})

@@ -5,7 +5,6 @@ package sim
 import (
 	"bytes"
 	"context"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -55,8 +54,8 @@ func (j *judge) checkVotes(ticket string, before, after protocol.State, events [
 
 // withoutVotes decides on the ends of children without the votes in them.
 func (f *faultyBroker) withoutVotes(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
-	return f.Broker.UpdateFrom(ctx, head, func(h broker.Head, d *lifecycle.Directory, now time.Time) (lifecycle.Step, error) {
-		step, err := decide(h, d, now)
+	return f.Broker.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := decide(h, q)
 		if err != nil || len(step.Events) == 0 {
 			return step, err
 		}
@@ -68,6 +67,6 @@ func (f *faultyBroker) withoutVotes(ctx context.Context, head broker.Head, decid
 		for i, end := range ended.Children {
 			ends[i] = protocol.ChildClosed{N: end.N, Outcome: end.Outcome}
 		}
-		return lifecycle.MarkChildren(h.State, d, ends, now)
+		return lifecycle.MarkChildren(h.State, q, ends)
 	})
 }

@@ -206,7 +206,11 @@ type sharing struct {
 	states map[string]protocol.Workspace
 	last   map[string]int  // how many appends the ledger had at the last append of each
 	drawn  map[string]bool // the handoffs that ever had a place
-	lost   map[fenceOf]int // how many appends the ledger had when a fence was lost
+	// settled are those of them whose place has ended, and twice counts, by workspace, those that got a
+	// second one after that: a known fault, which costs a place of the limit.
+	settled map[string]bool
+	twice   map[string]int
+	lost    map[fenceOf]int // how many appends the ledger had when a fence was lost
 }
 
 type fenceOf struct {
@@ -215,7 +219,7 @@ type fenceOf struct {
 }
 
 func newSharing() sharing {
-	return sharing{map[string]protocol.Workspace{}, map[string]int{}, map[string]bool{}, map[fenceOf]int{}}
+	return sharing{map[string]protocol.Workspace{}, map[string]int{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[fenceOf]int{}}
 }
 
 // sawWorkspaces takes note of workspaces that were made without a process.

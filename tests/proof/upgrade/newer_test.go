@@ -18,7 +18,7 @@ import (
 var newerPatches = []struct{ file, old, now string }{
 	{"protocol/package.go", `const Version = "1.0"`, `const Version = "1.1"`},
 	{"protocol/state.go", "	PrevHash string `json", "	Praises int `json:\"praises,omitempty\"`\n	PrevHash string `json"},
-	{"protocol/event.go", "// Meta is what every event", `// Praised is of version 1.1.
+	{"protocol/event.go", "// Meta holds the common fields of all events", `// Praised is of version 1.1.
 type Praised struct {
 	Meta
 	Words []string ` + "`json:\"words,omitempty\" redact:\"text\"`" + `
@@ -28,9 +28,9 @@ const EventPraised EventType = "praised"
 
 func (*Praised) EventType() EventType { return EventPraised }
 
-// Meta is what every event`},
-	{"protocol/event_course.go", "empty[Stuck]", "empty[Praised], empty[Stuck]"},
-	{"protocol/lifecycle/table.go", "	p.EventStuck:           newRow(", "	p.EventPraised: newRow(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           newRow("},
+// Meta holds the common fields of all events`},
+	{"protocol/event.go", "empty[Stuck]", "empty[Praised], empty[Stuck]"},
+	{"protocol/lifecycle/step.go", "	p.EventStuck:           newRow(", "	p.EventPraised: newRow(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           newRow("},
 	{"protocol/lifecycle/claim.go", "return StepOf(s, accepted, &p.Started{Meta: meta})", `return StepOf(s, accepted, &p.Started{Meta: meta}, &p.Praised{Meta: meta, Words: []string{"well", "begun"}})`},
 }
 
@@ -77,7 +77,7 @@ func newerHandoff(t *testing.T) string {
 	}
 	bin := filepath.Join(dir, "handoff-newer")
 	for _, args := range [][]string{
-		{"test", "./protocol", "-run", "^TestDirect$", "-update"}, // the codecs of the types that have changed
+		{"test", "./protocol/internal/wirejson", "-run", "^TestDirect$", "-update"}, // the codecs of the types that have changed
 		{"build", "-o", bin, "./cmd/handoff"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)

@@ -81,7 +81,7 @@ func TestRollingUpgrade(t *testing.T) {
 	c.must(err)
 	index := t.TempDir() + "/index.db"
 	worker := func(agent string) []string {
-		return []string{"work", "--agent", agent, "--concurrency", "4", "--lease", "5s", "--", "sh", "-c", handler}
+		return []string{"work", "--env", "all", "--agent", agent, "--concurrency", "4", "--lease", "5s", "--", "sh", "-c", handler}
 	}
 	for _, m := range []fleetProcess{
 		{name: "supervisor.0", args: []string{"supervise"}, ready: "supervising"},

@@ -88,7 +88,7 @@ func (c *config) validate() error {
 	return nil
 }
 
-// isDeferred tells whether the handoff with this number is put off once: every
+// isDeferred reports whether the handoff with this number is put off once: every
 // hundredth at a share of 0.01.
 func (c *config) isDeferred(seq uint64) bool {
 	if c.deferred == 0 {

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package cli
+
+func asInit([]string) (int, bool) { return 0, false }

@@ -1,0 +1,254 @@
+//go:build proof
+
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/testworld"
+)
+
+// TestEveryVerb asks a gateway for each of its verbs once, with success, on a server that has
+// accounts.conf as it is shipped. A verb that this test does not ask for fails it.
+func TestEveryVerb(t *testing.T) {
+	v := &verbTest{server: startServer(t), asked: map[string]bool{}}
+	v.start("supervisor", "supervise")
+	v.awaitOutput(v.start("index", "index", "--file", v.dir+"/index.db"), "ready")
+	v.awaitOutput(v.start("gateway", "gateway"), "ready")
+	v.dialled = map[string]*nats.Conn{"reviewer": v.dial("reviewer"), "tester": v.dial("tester")}
+	for agent := range v.dialled {
+		v.ask(agent, "register", `{"profile":{"capabilities":["any"]}}`)
+	}
+	v.must("operator", "agents", "put", "reviewer", "--escalates-to", "tester")
+	v.must("operator", "workflow", "open", nightly, "--agents", "tester")
+	v.ask("reviewer", "profile", `{}`)
+	v.ask("reviewer", "beat", `{"holder":"`+holderKey+`","lease_ms":60000,"slots":9}`)
+	v.ask("tester", "beat", `{"holder":"`+holderKey+`","lease_ms":60000,"slots":9}`)
+
+	// An offer, before it is accepted.
+	first := v.submit("reviewer", `,"workspace":"`+nightly+`"`)
+	offer := v.pull("reviewer")
+	v.ask("reviewer", "extend", fmt.Sprintf(`{"token":%q}`, offer.Token))
+	v.ask("reviewer", "package", fmt.Sprintf(`{"token":%q}`, offer.Token))
+	v.ask("reviewer", "give-back", fmt.Sprintf(`{"token":%q}`, offer.Token))
+
+	// What a worker asks for in the work.
+	v.claim("reviewer", first)
+	v.ask("tester", "status", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "context", `{"ticket":"`+first+`"}`)
+	v.askHeld("hold", ``)
+	v.askHeld("progress", `,"progress":{"percent":1}`)
+	v.askHeld("spend", `,"usage":{"tokens":5}`)
+	v.askHeld("decide", `,"decision":{"id":"d","description":"x","risk":"low"}`)
+	v.askHeld("more-time", `,"extend_ms":60000,"reason":"more"`)
+	v.askHeld("lock", `,"paths":[{"path":"a.go"}],"wait_ms":0`)
+	v.askHeld("unlock", `,"paths":[{"path":"a.go"}]`)
+	v.askHeld("vars", `,"values":{"a":1}`)
+	child := func(n int, more string) string {
+		return fmt.Sprintf(`,"child":{"n":%d,"package":{"target":{"agent":"tester"},"reason":"r","task":{"description":"child %d"}%s}}`, n, n, more)
+	}
+	v.askHeld("check-child", child(0, ""))
+	handed := v.askHeld("hand-off", child(0, `,"type":"delegation","return":{"expected":true,"timeout_ms":60000}`))
+	v.askHeld("handed-off", ``)
+	v.askHeld("suspend", `,"children":[0]`)
+	v.claim("tester", field[string](t, string(handed), "ticket"))
+	v.askHeld("complete", `,"result":{"body":"child"}`)
+	v.claim("reviewer", first) // it comes again with the child's end
+	v.askHeld("returns", ``)
+	v.askHeld("complete", `,"result":{"body":"done"}`)
+	v.ask("tester", "result", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "return", `{"ticket":"`+first+`"}`)
+
+	// The other ends.
+	for verb, rest := range map[string]string{
+		"fail": `,"code":"x"`, "release": "", "refuse": `,"ack":{"status":"rejected","reason":"no"}`, "hand-back": `,"reason":"r"`,
+	} {
+		v.claim("reviewer", v.submit("reviewer", ""))
+		v.askHeld(verb, rest)
+	}
+	beyond := v.submit("reviewer", "")
+	v.claim("reviewer", beyond)
+	v.askHeld("escalate", `,"rationale":"it is beyond me"`)
+	v.claim("tester", beyond)
+	v.askHeld("answer", `,"answer":{"text":"do it so"}`)
+	v.ask("tester", "cancel", `{"ticket":"`+v.submit("reviewer", "")+`"}`)
+
+	// Approvals.
+	for _, verb := range []string{"approve", "deny"} {
+		gated := v.must("operator", "submit", "--to", "reviewer", "--reason", "r", "--task", "gated", "--approve-by", "tester")
+		waits := v.await("tester", "waiting", `{}`, gated)
+		if !strings.Contains(string(waits), gated) {
+			t.Errorf("%s is not among what waits for tester: %s", gated, waits)
+		}
+		v.ask("tester", verb, `{"ticket":"`+gated+`","reason":"r"}`)
+	}
+
+	// A body in parts, and an answer in parts.
+	large := v.must("operator", "submit", "-f", v.largePackageFrom("reviewer", "tester"))
+	v.largeOffer(large)
+	v.ask("tester", "leave", `{"holder":"`+holderKey+`"}`)
+
+	for _, verb := range natsgateway.Verbs() {
+		if !v.asked[verb] {
+			t.Errorf("no request of this test is for the verb %s", verb)
+		}
+	}
+	if found := v.denials(); len(found) > 0 {
+		t.Errorf("roles were denied what they use:\n%s", strings.Join(found, "\n"))
+	}
+}
+
+// holderKey is the key of each agent's holder.
+const holderKey = "key-0123456789abcdef"
+
+type verbTest struct {
+	*server
+	dialled map[string]*nats.Conn
+	asked   map[string]bool // with success
+	keys    int
+	held    struct { // the last claim
+		agent, lease string
+		fence        uint64
+	}
+}
+
+type wireOffer struct {
+	Token, Ticket string
+	Offer         uint64
+}
+
+// request asks once, and returns the answer and the code of its error.
+func (v *verbTest) request(agent, verb string, body []byte, header nats.Header) (*nats.Msg, string) {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.t.Context(), testTimeout)
+	defer cancel()
+	msg := &nats.Msg{Subject: natsgateway.Subject(agent, verb), Header: nats.Header{"Handoff-Request": {"1"}}, Data: body}
+	for key, values := range header {
+		msg.Header[key] = values
+	}
+	answer, err := v.dialled[agent].RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		v.t.Fatalf("%s asks for %s: %v", agent, verb, err)
+	}
+	code := answer.Header.Get("Nats-Service-Error")
+	v.asked[verb] = v.asked[verb] || code == ""
+	return answer, code
+}
+
+// ask asks for a verb, which has to succeed.
+func (v *verbTest) ask(agent, verb, body string) []byte {
+	v.t.Helper()
+	answer, code := v.request(agent, verb, []byte(body), nil)
+	if code != "" {
+		v.t.Fatalf("%s asks for %s with %s: %s %s", agent, verb, body, code, answer.Data)
+	}
+	return answer.Data
+}
+
+// await asks until the answer has a word: an index or a queue may lag behind.
+func (v *verbTest) await(agent, verb, body, word string) []byte {
+	v.t.Helper()
+	ctx, cancel := context.WithTimeout(v.t.Context(), testTimeout)
+	defer cancel()
+	for {
+		answer, code := v.request(agent, verb, []byte(body), nil)
+		if code == "" && bytes.Contains(answer.Data, []byte(word)) || ctx.Err() != nil {
+			return answer.Data
+		}
+		testworld.Pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// submit hands something from tester to an agent.
+func (v *verbTest) submit(to, more string) (ticket string) {
+	v.t.Helper()
+	v.keys++
+	answer := v.ask("tester", "submit", fmt.Sprintf(`{"package":{"key":"k%d","target":{"agent":%q},"reason":"r","task":{"description":"t"}%s}}`, v.keys, to, more))
+	return field[string](v.t, string(answer), "ticket")
+}
+
+func (v *verbTest) pull(agent string) wireOffer {
+	v.t.Helper()
+	answer := v.await(agent, "pull", `{"most":1,"wait_ms":5000}`, `"token"`)
+	offers := field[[]wireOffer](v.t, string(answer), "offers")
+	if len(offers) != 1 {
+		v.t.Fatalf("%s gets %s", agent, answer)
+	}
+	return offers[0]
+}
+
+// claim pulls the offer of a handoff, and accepts it.
+func (v *verbTest) claim(agent, ticket string) {
+	v.t.Helper()
+	v.acknowledge(agent, v.offerOf(agent, ticket))
+}
+
+// offerOf pulls the offer of a handoff, and completes what comes before it.
+func (v *verbTest) offerOf(agent, ticket string) wireOffer {
+	v.t.Helper()
+	for {
+		offer := v.pull(agent)
+		if offer.Ticket == ticket {
+			return offer
+		}
+		v.acknowledge(agent, offer)
+		v.askHeld("complete", `,"result":{"body":"x"}`)
+	}
+}
+
+func (v *verbTest) acknowledge(agent string, o wireOffer) {
+	v.t.Helper()
+	answer := v.ask(agent, "acknowledge", fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":60000,"start":true,"ack":{"status":"accepted"}}`, o.Token, o.Ticket, o.Offer, holderKey))
+	v.held.agent, v.held.lease = agent, field[string](v.t, string(answer), "lease")
+	state := field[json.RawMessage](v.t, string(answer), "state")
+	v.held.fence = field[uint64](v.t, string(state), "fence")
+}
+
+// askHeld asks for a verb about the last claim.
+func (v *verbTest) askHeld(verb, rest string) []byte {
+	v.t.Helper()
+	return v.ask(v.held.agent, verb, fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, v.held.lease, v.held.fence, rest))
+}
+
+// largeOffer takes the offer of a package that comes in parts, and completes it with a result that
+// goes in parts.
+func (v *verbTest) largeOffer(ticket string) {
+	v.t.Helper()
+	offer := v.offerOf("tester", ticket)
+	answer, code := v.request("tester", "package", []byte(fmt.Sprintf(`{"token":%q}`, offer.Token)), nil)
+	more := answer.Header.Get("Handoff-More")
+	if code != "" || more == "" {
+		v.t.Fatalf("the package comes whole, in %d bytes: %s", len(answer.Data), code)
+	}
+	if part, code := v.request("tester", "read", nil, nats.Header{"Handoff-More": {more}, "Handoff-Offset": {fmt.Sprint(len(answer.Data))}}); code != "" || len(part.Data) == 0 {
+		v.t.Fatalf("the rest of the package has %d bytes: %s", len(part.Data), code)
+	}
+	v.acknowledge("tester", offer)
+	body := []byte(fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":%q}}`, v.held.lease, v.held.fence, strings.Repeat("x", 600_000)))
+	half := len(body) / 2
+	put := func(id string, part []byte, offset int) string {
+		header := nats.Header{"Handoff-Total": {fmt.Sprint(len(body))}, "Handoff-Offset": {fmt.Sprint(offset)}}
+		if id != "" {
+			header["Handoff-Body"] = []string{id}
+		}
+		answer, code := v.request("tester", "put", part, header)
+		if code != "" {
+			v.t.Fatalf("a part at %d is refused: %s %s", offset, code, answer.Data)
+		}
+		return answer.Header.Get("Handoff-Body")
+	}
+	id := put("", body[:half], 0)
+	put(id, body[half:], half)
+	if answer, code := v.request("tester", "complete", nil, nats.Header{"Handoff-Body": {id}}); code != "" {
+		v.t.Fatalf("the result in parts is refused: %s %s", code, answer.Data)
+	}
+}
