@@ -265,8 +265,19 @@ func TestDeletedStreams(t *testing.T) {
 	finish()
 	l.check(ctx)
 	for _, stream := range []string{handoffjs.WorkStream, handoffjs.TimerStream, "KV_" + handoffjs.HolderBucket} {
-		if _, err := js.Stream(ctx, stream); err != nil {
-			t.Errorf("stream %s: %v", stream, err)
+		for { // the one that was deleted last is found missing within seconds
+			_, err := js.Stream(ctx, stream)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Fatalf("stream %s: %v", stream, err)
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				t.Fatalf("stream %s: %v", stream, err)
+			}
 		}
 	}
 }

@@ -43,7 +43,10 @@ func ringAt(task string) (length, at int, is bool) {
 }
 
 // planRing is the task of a ring, and its first agent.
-func planRing(d uint64) (to, task string) {
+func (l *simulation) planRing(d uint64) (to, task string) {
+	if l.bug == savedKept {
+		return "a", ringPrefix + "9 0"
+	}
 	if d>>4%4 == 0 {
 		return tie, bounceTask
 	}

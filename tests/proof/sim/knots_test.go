@@ -34,7 +34,12 @@ const (
 	knotBrokenIn = 2*knotAck + settledAfter/2 // after peace
 )
 
-func (l *simulation) hasKnots() bool { return l.seed%4 == 1 }
+func (l *simulation) hasKnots() bool { return l.seed%4 == 1 || l.circling() }
+
+// circling reports whether the planted bug is one of circles: its simulations have little else.
+func (l *simulation) circling() bool {
+	return l.bug == savedKept || l.bug == roundsForgot || l.bug == returnUnhinged
+}
 
 // knotWork makes the two agents equivalent to all others, or to each other alone: what is taken out
 // of a deadlock of both has to go up then.
@@ -50,12 +55,16 @@ func (l *simulation) planKnot(p *protocol.Package, d uint64) {
 	}
 	ways := []string{"b", "t", "bt", "tb", "bbt"}
 	first := []string{tie, bow}[d>>8%2]
-	if i := d >> 16 % 8; i < uint64(len(ways)) {
+	if i := d >> 16 % 8; i < uint64(len(ways)) && !l.circling() {
 		*p = l.knot(first, ways[i], *p)
 	} else {
-		first, task := planRing(d >> 24)
+		first, task := l.planRing(d >> 24)
 		*p = l.knot(first, "", *p)
 		p.Task.Description = task
+		if l.bug == savedKept { // the fourth round of a long ring is deeper than a lineage is by default
+			deep := int64(protocol.MaxDepthMax)
+			p.Limits, p.Constraints.Deadline = &protocol.Limits{MaxDepth: &deep}, protocol.Time{}
+		}
 	}
 	p.Type, p.Return = "", nil
 }
@@ -82,7 +91,7 @@ func (h *handler) tangle(ctx context.Context, of worker.Handoff) (protocol.Resul
 		return h.bounce(ctx, of)
 	}
 	length, at, ring := ringAt(of.Package.Task.Description)
-	if ring && h.l.faultsOn() {
+	if ring && (h.l.faultsOn() || h.l.bug == savedKept) { // a long ring takes longer than the faults
 		return h.goRound(ctx, of, length, at)
 	}
 	if way == "" || h.agent != tie && h.agent != bow || !h.l.faultsOn() || of.Package.Returned != nil {
