@@ -367,8 +367,12 @@ func (c *Claim) reserve(ctx context.Context, in Prepared, next lifecycle.Next) (
 			r.Tickets = append(r.Tickets, protocol.ChildTicketN(in.Ticket, member))
 		}
 	}
-	_, err = c.b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
-		return lifecycle.ReservePlaces(w, name, r, now)
+	_, err = c.b.updateWorkspace(ctx, name, func(w protocol.Workspace, at time.Time) (lifecycle.WorkspaceStep, error) {
+		now, err := c.b.Head(ctx, c.Ticket, head.Seq)
+		if err != nil {
+			return lifecycle.WorkspaceStep{}, err
+		}
+		return lifecycle.ReservePlaces(w, name, r, now.State, at)
 	})
 	switch {
 	case !errors.As(err, &refused):

@@ -16,9 +16,11 @@ func TestPlacesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, child := opened.State, p.ChildTicketN("parent", 0)
+	parent := p.State{Ticket: "parent"}
 	reserve := func(fence uint64, tickets ...string) error {
 		t.Helper()
-		step, err := ReservePlaces(w, "w", Reservation{Tickets: tickets, For: "parent", Child: child, Fence: fence, By: "a"}, t0)
+		parent.Fence = max(parent.Fence, fence)
+		step, err := ReservePlaces(w, "w", Reservation{Tickets: tickets, For: "parent", Child: child, Fence: fence, By: "a"}, parent, t0)
 		if err == nil {
 			err = CheckWorkspace(w, step.State)
 		}
@@ -53,5 +55,15 @@ func TestPlacesAreKept(t *testing.T) {
 	returned(p.State{Ticket: "parent", Fence: 10}, 0) // the attempt is over, and handed nothing off
 	if err := reserve(10, "member 1", "member 2"); err != nil || w.Drawn != 2 {
 		t.Fatalf("%d places, %v", w.Drawn, err)
+	}
+	settled, err := SettleHandoffs(w, []string{"member 1", "member 2"}, t0)
+	if w = settled.State; err != nil || len(w.Draws) != 0 {
+		t.Fatalf("%+v, %v", w.Draws, err)
+	}
+	parent.Children = &p.Children{Made: p.Bits("").With(0)}
+	for _, fence := range []uint64{9, 10} { // a lost attempt, and the one that has handed it off
+		if err := reserve(fence, "member 1"); err != nil || w.Drawn != 2 || len(w.Draws) != 0 {
+			t.Fatalf("a second place for a child that has closed: %d places, %v", w.Drawn, err)
+		}
 	}
 }

@@ -125,8 +125,14 @@ type Reservation struct {
 	By      string
 }
 
-// ReservePlaces reserves the places of a child, all or none, before its hand-off is recorded.
-func ReservePlaces(w p.Workspace, name string, r Reservation, now time.Time) (WorkspaceStep, error) {
+// ReservePlaces reserves the places of a child, all or none, before its hand-off is recorded. s is the
+// handoff that hands off, read after the workspace: an attempt that has ended by then reserves
+// nothing, and neither does one whose child is handed off. That child may have closed, and a second
+// place of it would count.
+func ReservePlaces(w p.Workspace, name string, r Reservation, s p.State, now time.Time) (WorkspaceStep, error) {
+	if s.Closed || s.Fence != r.Fence || handedOffAs(&s, r.Child) {
+		return WorkspaceStep{State: w}, nil
+	}
 	var events []p.WorkspaceEvent
 	if w.Name == "" {
 		events = append(events, p.WorkspaceEvent{Type: p.WorkspaceOpened, At: now, By: r.By, Name: name})

@@ -143,6 +143,7 @@ func (e *engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 		return seq, err
 	}
 	e.l.judge.workspaceAppended(id, seq, body)
+	e.reservesLate(ctx, id, seq, body)
 	if e.l.dies(e.p, id, after, "behind") {
 		return 0, e.p.gone()
 	}
@@ -203,13 +204,10 @@ func (f *faultyBroker) SweepWorkspaces(ctx context.Context) error {
 
 // sharing is what the judge knows of workspaces.
 type sharing struct {
-	states map[string]protocol.Workspace
-	last   map[string]int  // how many appends the ledger had at the last append of each
-	drawn  map[string]bool // the handoffs that ever had a place
-	// settled are those of them whose place has ended, and twice counts, by workspace, those that got a
-	// second one after that: a known fault, which costs a place of the limit.
-	settled map[string]bool
-	twice   map[string]int
+	states  map[string]protocol.Workspace
+	last    map[string]int  // how many appends the ledger had at the last append of each
+	drawn   map[string]bool // the handoffs that ever had a place
+	settled map[string]bool // those of them whose place has ended
 	lost    map[fenceOf]int // how many appends the ledger had when a fence was lost
 }
 
@@ -219,7 +217,7 @@ type fenceOf struct {
 }
 
 func newSharing() sharing {
-	return sharing{map[string]protocol.Workspace{}, map[string]int{}, map[string]bool{}, map[string]bool{}, map[string]int{}, map[fenceOf]int{}}
+	return sharing{map[string]protocol.Workspace{}, map[string]int{}, map[string]bool{}, map[string]bool{}, map[fenceOf]int{}}
 }
 
 // sawWorkspaces takes note of workspaces that were made without a process.
