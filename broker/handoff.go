@@ -133,24 +133,6 @@ func (c *Claim) checkSameKey(ctx context.Context, n int, key protocol.ChildKey) 
 	return nil
 }
 
-// CheckChild returns the error that HandOff or Complete would return for a child's package. It
-// writes nothing.
-func (c *Claim) CheckChild(ctx context.Context, child Child) error {
-	made, err := c.byKey([]Child{child})
-	if err != nil {
-		return err
-	}
-	in, err := c.preparedChild(ctx, made[0])
-	if err != nil {
-		return err
-	}
-	_, q, err := c.b.decideFirstAppend(ctx, in)
-	if head := c.lastHead(); err == nil && head.State.Fence != 0 {
-		_, err = lifecycle.HandOff(head.State, newNext(in, made[0], q.Directory), c.b.decisionTime(head))
-	}
-	return err
-}
-
 // byKey assigns ordinals to those children whose ordinal is negative, by their keys. Each is a new
 // child: they belong to the result, unlike the other children of this handoff.
 func (c *Claim) byKey(children []Child) (all []keyed, err error) {

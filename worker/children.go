@@ -20,11 +20,9 @@ import (
 // this handoff (protocol.Package.Inherit). A *protocol.Error names the fault of the
 // package, and nothing was handed off then.
 //
-// When it happens depends on the type. A sequential one passes ownership, so it
-// goes with the result: it is checked at once, recorded in the append that
-// completes this handoff and submitted from there. Where the attempt ends in any
-// other way, nothing was handed off. A delegation, a broadcast (several agents, or
-// members) and an escalation are recorded and submitted before HandOff returns.
+// It is recorded and submitted before HandOff returns. A sequential one passes ownership, so it
+// begins when this handoff completes. If the attempt ends in any other way, it is dropped. A
+// delegation, a broadcast (several agents, or members) and an escalation begin at once.
 // Await, or Wait, is how their end gets here. A return that is expected comes
 // into this agent's queue as well, as a handoff of its own whose package has
 // Returned set. If return.wait is block, it does so only where this handoff closes without
@@ -103,8 +101,8 @@ func (h Handoff) Wait(ctx context.Context, ticket string) (protocol.Return, erro
 	if h.r == nil {
 		return protocol.Return{}, errors.New("a handoff that a test has made cannot wait")
 	}
-	if h.calls.goesWithResult(ticket) {
-		return protocol.Return{}, withResultError(ticket)
+	if beginsAfter(h.r.lastState(), ticket) {
+		return protocol.Return{}, beginsAfterError(ticket)
 	}
 	return h.r.wait(ctx, ticket)
 }
@@ -123,17 +121,19 @@ func (r *run) wait(ctx context.Context, ticket string) (ret protocol.Return, err
 	return ret, err
 }
 
-func withResultError(ticket string) error {
-	return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is handed off with the result, and cannot be waited for: a delegation can", ticket)
+// beginsAfter reports whether a child begins when the handoff completes.
+func beginsAfter(s *protocol.State, ticket string) bool {
+	return s.Children != nil && slices.ContainsFunc(s.Children.After.Numbers(), func(n int) bool { return s.ChildTicket(n) == ticket })
+}
+
+func beginsAfterError(ticket string) error {
+	return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s begins with the result, and cannot be waited for: a delegation can", ticket)
 }
 
 // childCalls keeps the children that one run of the handler hands off.
 type childCalls struct {
-	mu         sync.Mutex
-	equal      map[string]int // how many calls there were, by the package as it was written
-	withResult []broker.Child // sequential ones, which go with the result
-	cells      []string       // of those
-	tickets    []string       // of those
+	mu    sync.Mutex
+	equal map[string]int // how many calls there were, by the package as it was written
 }
 
 // count counts a call, and returns which one of equal calls it is.
@@ -154,78 +154,29 @@ func (o *childCalls) undo(written string) {
 	o.equal[written]--
 }
 
-// addToResult keeps a child for the result, and returns the ticket that it will have.
-func (o *childCalls) addToResult(s protocol.State, key protocol.ChildKey, child broker.Child) (ticket string, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.withResult) == broker.HandedOffAtOnceMax {
-		return "", protocol.Errorf(protocol.CodeTooLarge, "children", "at most %d handoffs go with one result; several agents in one package are one group", broker.HandedOffAtOnceMax)
-	}
-	cell := ""
-	cell, o.cells = lifecycle.NewChild(s, key, o.cells)
-	ticket = protocol.ChildTicket(s.Ticket, cell)
-	o.withResult, o.tickets = append(o.withResult, child), append(o.tickets, ticket)
-	return ticket, nil
-}
-
-func (o *childCalls) goesWithResult(ticket string) bool {
-	if o == nil {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Contains(o.tickets, ticket)
-}
-
-// resultChildren are those that go with the result.
-func (o *childCalls) resultChildren() []broker.Child {
-	if o == nil {
-		return nil
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Clone(o.withResult)
-}
-
 func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Package) (ticket string, err error) {
 	claim := r.currentClaim()
 	if claim == nil || calls == nil {
 		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.offer.Ticket())
 	}
-	call := pkg
-	call.Source = r.w.cfg.Agent
-	call.Normalize(time.Now())
 	key, err := protocol.ChildKeyOf(pkg)
 	if err != nil {
 		return "", err
 	}
-	sequential := call.Type == protocol.Sequential
-	child := broker.Child{N: -1, Package: pkg}
-	if !sequential {
-		child.Nth = calls.count(key.Written)
-	}
+	child := broker.Child{Nth: calls.count(key.Written), Package: pkg}
 	err = r.w.retry(ctx, "hand off", func(ctx context.Context) (err error) {
-		if sequential {
-			return claim.CheckChild(ctx, child)
-		}
 		ticket, err = claim.HandOff(ctx, child)
 		return err
 	})
-	if err == nil && sequential {
-		key.Given = ""
-		ticket, err = calls.addToResult(*r.lastState(), key, child)
-	}
 	if err != nil {
-		if !sequential {
-			calls.undo(key.Written)
-		}
+		calls.undo(key.Written)
 		if errors.Is(err, broker.ErrLeaseLost) {
 			r.cancel(err)
 		}
 		return "", err
 	}
-	r.refreshState(claim)
-	r.log.Info("handed off", "child", ticket, "type", call.Type, "with_the_result", call.Type == protocol.Sequential)
+	s := r.refreshState(claim)
+	r.log.Info("handed off", "child", ticket, "type", pkg.Type, "begins_with_the_result", beginsAfter(s, ticket))
 	return ticket, nil
 }
 

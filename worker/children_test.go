@@ -33,8 +33,7 @@ func crew(w *world, agents ...string) {
 	}
 }
 
-// A sequential handoff goes with the result: recorded in the same append, and
-// submitted from there under the ticket that the handler has had since.
+// A sequential handoff is recorded at once, and begins with the result.
 func TestHandOffWithTheResult(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.register(protocol.Profile{ID: "tester"})
@@ -47,8 +46,11 @@ func TestHandOffWithTheResult(t *testing.T) {
 			first, err1 = h.HandOff(ctx, pkg)
 			pkg.Task.Description = "test it twice"
 			second, err2 = h.HandOff(ctx, pkg)
-			if _, err := w.b.Status(ctx, first); err == nil {
-				t.Error("submitted before the result")
+			if s := w.status(first); s.Offer != 0 {
+				t.Errorf("it began before the result: %+v", s)
+			}
+			if _, err := h.Wait(ctx, first); !errors.Is(err, &protocol.Error{Code: protocol.CodeIllegal}) {
+				t.Errorf("waited for: %v", err)
 			}
 			if string(h.Package.Context.Variables["branch"]) != `"old"` {
 				t.Error("the handler's own package was changed")
@@ -60,7 +62,7 @@ func TestHandOffWithTheResult(t *testing.T) {
 			p.Context.Artifacts.List = []protocol.Artifact{{Path: "plan.md"}}
 		})
 		w.closed(ticket)
-		if events := w.events(ticket); events != "submitted+offered accepted+started handed_off+handed_off+completed" {
+		if events := w.events(ticket); events != "submitted+offered accepted+started handed_off handed_off completed" {
 			t.Errorf("events %s", events)
 		}
 		for n, child := range []string{first, second} {
@@ -131,26 +133,6 @@ func TestHandOffOfAPackageThatIsWrong(t *testing.T) {
 		want := []protocol.Code{protocol.CodeConflict, protocol.CodeUnknownAgent, protocol.CodeInvalid, protocol.CodeMissing, protocol.CodeUnknownAgent, protocol.CodeMissing}
 		if !slices.Equal(codes, want) {
 			t.Errorf("codes %v, want %v", codes, want)
-		}
-	})
-}
-
-func TestAtMostSoManyGoWithAResult(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.register(protocol.Profile{ID: "tester"})
-		w.serve(worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
-			for range broker.HandedOffAtOnceMax {
-				if _, err := h.HandOff(ctx, h.Continue("tester")); err != nil {
-					return protocol.Result{}, err
-				}
-			}
-			if _, err := h.HandOff(ctx, h.Continue("tester")); !errors.Is(err, &protocol.Error{Code: protocol.CodeTooLarge}) {
-				t.Errorf("one too many: %v", err)
-			}
-			return protocol.Result{}, nil
-		}))
-		if state := w.closed(w.submit(nil)); state.Children.Count != broker.HandedOffAtOnceMax {
-			t.Errorf("%d were handed off", state.Children.Count)
 		}
 	})
 }

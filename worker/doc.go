@@ -18,7 +18,7 @@
 // Permanent, RetryAfter), a refusal (Reject, NeedContext, NeedPermission, Defer),
 // a word to an authority or from one (Escalate, AnswerEscalation), a rollback
 // (RollBack), or that the worker is unfit (Stop). On the way it may report its
-// Progress and hand off work (Handoff.HandOff): to a successor, with the result;
+// Progress and hand off work (Handoff.HandOff): to a successor, which begins with the result;
 // or to others whose work it needs, for which it waits without a slot (Await) or
 // within it (Handoff.Wait). A handler that is also an Acknowledger answers offers
 // before it has them, and one that is a Cleaner removes its remains.

@@ -41,8 +41,8 @@ func (await *awaitError) Error() string {
 // runs from its beginning, maybe in another process, makes the same calls of
 // HandOff, and finds the ends in Handoff.Returns.
 //
-// It must not wait for a child that is not handed off yet, such as a sequential
-// handoff, which goes with the result, nor for one whose return it has: that
+// It must not wait for a child that begins later, such as a sequential handoff, which begins with
+// the result, nor for one whose return it has: that
 // is a failed attempt, with the code await.
 func Await(tickets ...string) error { return &awaitError{tickets: tickets} }
 
@@ -107,7 +107,7 @@ func RollBack(reason string, partial *protocol.Result) error {
 // report lets go of the handoff until children have closed.
 func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) {
 	fail := func(err error) { r.fail(c, h, claim, &Failure{Code: "await", Err: err}) }
-	children, err := awaitedChildren(*claim.LastState(), await.tickets, h.calls)
+	children, err := awaitedChildren(*claim.LastState(), await.tickets)
 	if err != nil {
 		fail(err)
 		return
@@ -128,7 +128,7 @@ func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) {
 }
 
 // awaitedChildren are the ordinals of the children that a handler waits for.
-func awaitedChildren(s protocol.State, tickets []string, calls *childCalls) (children []int, err error) {
+func awaitedChildren(s protocol.State, tickets []string) (children []int, err error) {
 	ordinals := map[string]int{}
 	if s.Children != nil {
 		children = s.Children.Asked.Without(s.Children.After).Numbers()
@@ -151,8 +151,8 @@ func awaitedChildren(s protocol.State, tickets []string, calls *childCalls) (chi
 		switch {
 		case handedOff:
 			children = append(children, n)
-		case calls.goesWithResult(ticket):
-			return nil, withResultError(ticket)
+		case beginsAfter(&s, ticket):
+			return nil, beginsAfterError(ticket)
 		default:
 			return nil, fmt.Errorf("waits for %q, which it has not handed off", ticket)
 		}

@@ -54,7 +54,7 @@ func (r *run) send(c contexts, what string, report func(context.Context) error) 
 }
 
 func (r *run) complete(c contexts, h Handoff, claim Claim, result protocol.Result) {
-	err := r.send(c, "complete", func(ctx context.Context) error { return claim.Complete(ctx, result, h.calls.resultChildren()...) })
+	err := r.send(c, "complete", func(ctx context.Context) error { return claim.Complete(ctx, result) })
 	var refused *protocol.Error
 	switch {
 	case err == nil && result.Awaits():

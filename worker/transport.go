@@ -90,7 +90,6 @@ type Claim interface {
 	Fail(ctx context.Context, f broker.Failure) error
 	Release(ctx context.Context, reason string, partial *protocol.Result) error
 	HandOff(ctx context.Context, child broker.Child) (ticket string, err error)
-	CheckChild(ctx context.Context, child broker.Child) error
 	Suspend(ctx context.Context, children ...int) (suspended bool, err error)
 	Escalate(ctx context.Context, rationale, assessment string) error
 	Answer(ctx context.Context, answer protocol.Answer) error

@@ -76,8 +76,8 @@ func (a agent) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, e
 		Reason: "what counts as long here? The house rules are not in the package"}, nil
 }
 
-// Handle does the agent's work and hands off to the agent of the next step. The successor is
-// submitted with the result: an attempt that dies before it reports has handed off nothing.
+// Handle does the agent's work and hands off to the agent of the next step. The successor
+// begins with the result: it is dropped if the attempt dies before it reports.
 func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 	i := stepIndex(h.Package.Task.ID)
 	if i < 0 || i+1 == len(steps) {

@@ -120,8 +120,8 @@ func (c *claim) Extend(ctx context.Context, by time.Duration, reason string) err
 }
 
 // Complete is broker.Claim's. What cannot even be sent fails the attempt, too.
-func (c *claim) Complete(ctx context.Context, result protocol.Result, children ...broker.Child) error {
-	request, err := completion(result, children)
+func (c *claim) Complete(ctx context.Context, result protocol.Result, _ ...broker.Child) error {
+	request, err := completion(result)
 	if err == nil {
 		err = c.send(ctx, verbComplete, request)
 	}
@@ -153,28 +153,15 @@ func unsendableWith(code protocol.Code, err error) error {
 
 // completion makes the request. A result whose body alone is too large is measured
 // before it is sent.
-func completion(result protocol.Result, children []broker.Child) (*completeRequest, error) {
+func completion(result protocol.Result) (*completeRequest, error) {
 	body, err := protocol.EncodeResult(result)
 	if err != nil {
 		return nil, unsendableWith(protocol.CodeMalformed, err)
 	}
-	request := &completeRequest{Result: body, Children: make([]wireChild, len(children))}
-	size := len(body)
-	for i, child := range children {
-		if request.Children[i], err = encodeChild(child); err != nil {
-			return nil, unsendableWith(protocol.CodeMalformed, err)
-		}
-		size += len(request.Children[i].Package)
+	if size, most := len(body), CallBytesMax-64<<10; size > most { // some is around it
+		return nil, unsendableWith("", protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes, at most %d go through a gateway; hand large output over as an artifact", size, most))
 	}
-	if most := CallBytesMax - 64<<10; size > most { // some is around it
-		return nil, unsendableWith("", protocol.Errorf(protocol.CodeTooLarge, "result", "is %d bytes with what is handed off along with it, at most %d go through a gateway; hand large output over as an artifact", size, most))
-	}
-	return request, nil
-}
-
-func encodeChild(child broker.Child) (wireChild, error) {
-	pkg, err := protocol.EncodePackage(child.Package)
-	return wireChild{N: child.N, Nth: child.Nth, Package: pkg}, err
+	return &completeRequest{Result: body}, nil
 }
 
 func (c *claim) Fail(ctx context.Context, f broker.Failure) error {
@@ -193,20 +180,11 @@ func (c *claim) Release(ctx context.Context, reason string, partial *protocol.Re
 }
 
 func (c *claim) HandOff(ctx context.Context, child broker.Child) (ticket string, err error) {
-	return c.child(ctx, verbHandOff, child)
-}
-
-func (c *claim) CheckChild(ctx context.Context, child broker.Child) error {
-	_, err := c.child(ctx, verbCheck, child)
-	return err
-}
-
-func (c *claim) child(ctx context.Context, verb string, child broker.Child) (ticket string, err error) {
-	wire, err := encodeChild(child)
+	pkg, err := protocol.EncodePackage(child.Package)
 	if err != nil {
 		return "", err
 	}
-	answer, err := c.ask(ctx, verb, &childRequest{Child: wire})
+	answer, err := c.ask(ctx, verbHandOff, &childRequest{Child: wireChild{Nth: child.Nth, Package: pkg}})
 	if err != nil {
 		return "", err
 	}

@@ -99,8 +99,7 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 			"hold": "", "progress": `,"progress":{"percent":1}`, "complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
 			"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "suspend": `,"children":[0]`, "escalate": `,"rationale":"r"`,
 			"answer": `,"answer":{"text":"yes"}`, "hand-back": `,"reason":"r"`, "handed-off": "", "returns": "",
-			"hand-off":    `,"child":{"n":0,"package":{"type":"delegation","target":{"agent":"spy"},"reason":"r","task":{"description":"d"}}}`,
-			"check-child": `,"child":{"n":0,"package":{"target":{"agent":"spy"},"reason":"r","task":{"description":"d"}}}`,
+			"hand-off": `,"child":{"package":{"type":"delegation","target":{"agent":"spy"},"reason":"r","task":{"description":"d"}}}`,
 		} {
 			verb, body := own(verb, rest, state.State)
 			cases = append(cases, struct {

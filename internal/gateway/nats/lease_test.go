@@ -16,8 +16,7 @@ var onLease = map[string]string{
 	"complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
 	"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "suspend": `,"children":[0]`, "escalate": `,"rationale":"r"`,
 	"answer": `,"answer":{"text":"yes"}`, "hand-back": `,"reason":"r"`, "handed-off": "", "returns": "",
-	"hand-off":    `,"child":{"n":0,"package":{"type":"delegation","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
-	"check-child": `,"child":{"n":0,"package":{"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
+	"hand-off": `,"child":{"package":{"type":"delegation","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
 }
 
 // A lease that an agent makes up, in its own name or in another's, gets one answer

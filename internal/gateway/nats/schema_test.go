@@ -56,7 +56,6 @@ func TestGatewayRefusesSchemas(t *testing.T) {
 			}
 			child := pkg
 			child.Source, child.Key = "", ""
-			refused("check-child", claim.CheckChild(w.ctx, broker.Child{Package: child}))
 			_, err := claim.HandOff(w.ctx, broker.Child{Package: child})
 			refused("hand-off", err)
 		})

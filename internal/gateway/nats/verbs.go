@@ -40,7 +40,6 @@ var verbs = map[string]verb{
 	verbAnswer:    typed((*Gateway).answerEscalation),
 	verbRollBack:  typed((*Gateway).rollBack),
 	verbHandOff:   typed((*Gateway).handOff),
-	verbCheck:     typed((*Gateway).checkChild),
 	verbHandedOff: typed((*Gateway).handedOff),
 	verbReturns:   typed((*Gateway).returns),
 

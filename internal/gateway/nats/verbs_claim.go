@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -113,16 +112,12 @@ func (g *Gateway) moreTime(ctx context.Context, agent string, r *moreTimeRequest
 // that breaks the rules: its worker would try for ever.
 func (g *Gateway) complete(ctx context.Context, agent string, r *completeRequest) (any, error) {
 	result, err := protocol.DecodeResult(r.Result)
-	var children []broker.Child
-	if err == nil {
-		children, err = childrenOf(r.Children)
-	}
 	unreadable := err
 	mayLack := true                                        // hand-offs: not where the state says that it has all, and a repeated request has none
 	repeated := func(protocol.Event) bool { return false } // its result is compared below
 	answer, err := g.endClaim(ctx, agent, r.ref(), repeated, func(claim *broker.Claim) error {
 		if unreadable == nil {
-			err := claim.Complete(ctx, result, children...)
+			err := claim.Complete(ctx, result)
 			bar := claim.State().Barred
 			mayLack = err != nil || bar != nil && bar.FellBack
 			return err
@@ -188,23 +183,9 @@ func (g *Gateway) lateAnswer(ctx context.Context, agent string, r *completeReque
 	return nil, lost
 }
 
-// childrenOf reads children. Their source is this agent, whatever they say: the
-// claim fills it in.
-func childrenOf(all []wireChild) ([]broker.Child, error) {
-	children := make([]broker.Child, len(all))
-	for i, wire := range all {
-		child, err := childOf(wire)
-		if err != nil {
-			return nil, fmt.Errorf("children[%d]: %w", i, err)
-		}
-		children[i] = child
-	}
-	return children, nil
-}
-
 func childOf(wire wireChild) (broker.Child, error) {
 	pkg, err := protocol.DecodePackage(wire.Package)
-	return broker.Child{N: wire.N, Nth: wire.Nth, Package: pkg}, err
+	return broker.Child{Nth: wire.Nth, Package: pkg}, err
 }
 
 func (g *Gateway) fail(ctx context.Context, agent string, r *failRequest) (any, error) {
@@ -313,19 +294,6 @@ func (g *Gateway) rollBack(ctx context.Context, agent string, r *rollBackRequest
 }
 
 func (g *Gateway) handOff(ctx context.Context, agent string, r *childRequest) (any, error) {
-	return g.child(ctx, agent, r, func(claim *broker.Claim, child broker.Child, answer *claimAnswer) (err error) {
-		answer.Ticket, err = claim.HandOff(ctx, child)
-		return err
-	})
-}
-
-func (g *Gateway) checkChild(ctx context.Context, agent string, r *childRequest) (any, error) {
-	return g.child(ctx, agent, r, func(claim *broker.Claim, child broker.Child, answer *claimAnswer) error {
-		return claim.CheckChild(ctx, child)
-	})
-}
-
-func (g *Gateway) child(ctx context.Context, agent string, r *childRequest, do func(*broker.Claim, broker.Child, *claimAnswer) error) (any, error) {
 	child, err := childOf(r.Child)
 	if err != nil {
 		return nil, err
@@ -333,7 +301,10 @@ func (g *Gateway) child(ctx context.Context, agent string, r *childRequest, do f
 	if child.Nth < 0 || child.Nth > protocol.ChildrenMax {
 		return nil, invalid("child.nth", "is %d, must be 0 to %d", child.Nth, protocol.ChildrenMax)
 	}
-	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error { return do(claim, child, answer) })
+	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) (err error) {
+		answer.Ticket, err = claim.HandOff(ctx, child)
+		return err
+	})
 }
 
 func (g *Gateway) handedOff(ctx context.Context, agent string, r *claimRef) (any, error) {

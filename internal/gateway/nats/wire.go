@@ -113,7 +113,6 @@ const (
 	verbAnswer    = "answer"
 	verbRollBack  = "hand-back"
 	verbHandOff   = "hand-off"
-	verbCheck     = "check-child"
 	verbHandedOff = "handed-off"
 	verbReturns   = "returns"
 
@@ -303,13 +302,11 @@ type moreTimeRequest struct {
 
 type completeRequest struct {
 	claimRef
-	Result   json.RawMessage `json:"result"`
-	Children []wireChild     `json:"children,omitempty"`
+	Result json.RawMessage `json:"result"`
 }
 
 type wireChild struct {
-	N       int             `json:"n,omitempty"`   // of one that goes with a result; -1 is by its package
-	Nth     int             `json:"nth,omitempty"` // of equal ones that are handed off from within the work
+	Nth     int             `json:"nth,omitempty"` // of equal ones
 	Package json.RawMessage `json:"package"`
 }
 

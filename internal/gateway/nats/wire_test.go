@@ -48,10 +48,10 @@ func TestReplies(t *testing.T) {
 // is written and taken again the same.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
-		``, `{}`, `null`, `[]`, `{"most":1,"wait_ms":5000}`, `{"token":"x"}`, `{"lease":"lease_x","fence":82,"result":{"body":1},"children":[{"n":0,"package":{}}]}`,
+		``, `{}`, `null`, `[]`, `{"most":1,"wait_ms":5000}`, `{"token":"x"}`, `{"lease":"lease_x","fence":82,"result":{"body":1},"children":[{}]}`,
 		`{"holder":"k","lease_ms":1,"started_at":"2026-01-31T17:00:00Z"}`, `{"profile":{"id":"x","capabilities":["a",{"id":"b","proficiency":0.5}]},"replace":true}`,
 		`{"ticket":"5f0c","until":"closed","wait_ms":1}`, `{"children":[1,2,-3]}`, `{"answer":{"by":"x"}}`, `{"ack":{"status":"accepted"}}`, "{\"reason\":\"\xff\"}", `{"most":1e999}`,
-		`{"lease":"a","lease":"b"}`, `{"child":{"n":999999999999999999999}}`, `{"progress":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
+		`{"lease":"a","lease":"b"}`, `{"child":{"nth":999999999999999999999}}`, `{"progress":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
 	} {
 		f.Add([]byte(seed))
 	}
