@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -16,22 +14,6 @@ const chainHelp = `--chain means the end of the chain: of the handoffs that foll
 
 func chainFlag(cmd *cobra.Command, chain *bool, what string) {
 	cmd.Flags().BoolVar(chain, "chain", false, what)
-}
-
-// waitForChain is waitFor for the end of the chain that a handoff begins.
-func waitForChain(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
-	return waiting{
-		look: func(ctx context.Context) (protocol.State, error) { return s.LastOfChain(ctx, ticket) },
-		wait: func(ctx context.Context) (protocol.State, error) {
-			return s.follow(ctx, ticket, api.Until(until), true)
-		},
-		ready: func(state protocol.State) bool {
-			ready, _ := api.Until(until).Ready(state)
-			return ready && !lifecycle.GoesOn(state)
-		},
-		chain: true,
-		again: ticket + " --chain", cancel: ticket + " --children",
-	}.run(ctx, limit)
 }
 
 // noteChain prints on stderr how to follow the chain of a handoff that was handed on.

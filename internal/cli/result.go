@@ -58,18 +58,15 @@ func newResult(a *app) *cobra.Command {
 			if limit != nil {
 				return a.waitResult(cmd.Context(), through, args[0], chain, *limit)
 			}
-			print := a.resultOf
-			switch {
-			case chain:
-				print = a.chainResult
-			case late:
-				print = a.lateResults
-			case asReturn:
-				print = func(ctx context.Context, s *source, ticket string) error {
+			return a.onSource(cmd.Context(), through, args[0], func(ctx context.Context, s *source, ticket string) error {
+				switch {
+				case late:
+					return a.lateResults(ctx, s, ticket)
+				case asReturn:
 					return a.returnOf(ctx, s, ticket, withPackage)
 				}
-			}
-			return a.onSource(cmd.Context(), through, args[0], print)
+				return a.printResult(ctx, s, ticket, chain)
+			})
 		},
 	}
 	fs := cmd.Flags()
@@ -95,31 +92,15 @@ func (a *app) waitResult(ctx context.Context, gateway bool, text string, chain b
 		return err
 	}
 	defer done()
-	wait, read := waitFor, s.Result
-	if chain {
-		wait, read = waitForChain, s.ChainResult
-	}
-	if last, err := wait(ctx, s, ticket, limit, string(api.UntilClosed)); !last.Closed || err != nil && !is[*outcomeError](err) {
+	if last, err := waitFor(ctx, s, ticket, chain, limit, string(api.UntilClosed)); !last.Closed || err != nil && !is[*outcomeError](err) {
 		return err
 	}
-	return a.ask(ctx, func(ctx context.Context) error { return a.printResult(ctx, s, read, ticket) })
+	return a.ask(ctx, func(ctx context.Context) error { return a.printResult(ctx, s, ticket, chain) })
 }
 
-func (a *app) resultOf(ctx context.Context, s *source, ticket string) error {
-	return a.printResult(ctx, s, s.Result, ticket)
-}
-
-// chainResult prints the result of the last handoff of a chain.
-func (a *app) chainResult(ctx context.Context, s *source, ticket string) error {
-	return a.printResult(ctx, s, s.ChainResult, ticket)
-}
-
-// resultReader is api.Source.Result, or ChainResult.
-type resultReader func(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
-
-// printResult prints the result that read returns of a ticket.
-func (a *app) printResult(ctx context.Context, s *source, read resultReader, ticket string) error {
-	result, state, err := read(ctx, ticket)
+// printResult prints the result of a handoff, or of the last one of its chain.
+func (a *app) printResult(ctx context.Context, s *source, ticket string, chain bool) error {
+	result, state, err := s.result(ctx, ticket, chain)
 	switch {
 	case errors.Is(err, broker.ErrNotFound) && state.Aggregate != nil && s.b != nil:
 		return a.groupResults(ctx, s.b, state)

@@ -118,6 +118,22 @@ func (a *app) onSource(ctx context.Context, gateway bool, text string, do func(c
 	})
 }
 
+// status returns the state of a handoff, or of the last one of its chain.
+func (s *source) status(ctx context.Context, ticket string, chain bool) (protocol.State, error) {
+	if chain {
+		return s.LastOfChain(ctx, ticket)
+	}
+	return s.Status(ctx, ticket)
+}
+
+// result returns the result of a handoff, or of the last one of its chain.
+func (s *source) result(ctx context.Context, ticket string, chain bool) (protocol.Result, protocol.State, error) {
+	if chain {
+		return s.ChainResult(ctx, ticket)
+	}
+	return s.Result(ctx, ticket)
+}
+
 // dialGateway connects as an agent that may do no more than ask a gateway.
 func (a *app) dialGateway(ctx context.Context, agent string) (*natsgateway.Client, func(), error) {
 	conn := a.conn.resolve(a.env)

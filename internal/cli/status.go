@@ -48,11 +48,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 					body, err := s.b.Package(ctx, ticket)
 					return printed(a, json.RawMessage(body), err, a.document)
 				}
-				read := s.Status
-				if chain {
-					read = s.LastOfChain
-				}
-				state, err := read(ctx, ticket)
+				state, err := s.status(ctx, ticket, chain)
 				if err != nil {
 					return err
 				}

@@ -442,23 +442,20 @@ func (a *app) submitted(ctx context.Context, s *source, state protocol.State, li
 		}
 		return a.valueWithMembers(ctx, s, state)
 	}
-	wait, read := waitForChain, s.ChainResult
-	if state.EndOf == protocol.ReturnOfHandoff {
-		wait, read = waitFor, s.Result
-	}
-	last, err := wait(ctx, s, state.Ticket, *limit, string(api.UntilClosed))
+	chain := state.EndOf != protocol.ReturnOfHandoff
+	last, err := waitFor(ctx, s, state.Ticket, chain, *limit, string(api.UntilClosed))
 	if last.Ticket == "" { // interrupted before the first read
 		last = state
 	}
 	if !a.text() {
-		return errors.Join(a.endValue(ctx, s, read, state.Ticket, last), err)
+		return errors.Join(a.endValue(ctx, s, state.Ticket, chain, last), err)
 	}
-	return a.endText(ctx, s, read, state.Ticket, last, err)
+	return a.endText(ctx, s, state.Ticket, chain, last, err)
 }
 
 // endText prints the result of a closed handoff, as "handoff result" does. waited is the error of
 // the wait.
-func (a *app) endText(ctx context.Context, s *source, read resultReader, submitted string, last protocol.State, waited error) error {
+func (a *app) endText(ctx context.Context, s *source, submitted string, chain bool, last protocol.State, waited error) error {
 	switch {
 	case !last.Closed || is[*openError](waited) || is[*api.ImpasseError](waited) || errors.Is(waited, errInterrupted):
 		a.warn(last)
@@ -468,7 +465,7 @@ func (a *app) endText(ctx context.Context, s *source, read resultReader, submitt
 	default:
 		a.warn(last) // a result of success has its warning with it
 	}
-	err := a.ask(ctx, func(ctx context.Context) error { return a.printResult(ctx, s, read, submitted) })
+	err := a.ask(ctx, func(ctx context.Context) error { return a.printResult(ctx, s, submitted, chain) })
 	if waited != nil {
 		return waited
 	}
@@ -484,7 +481,7 @@ type endView struct {
 }
 
 // endValue prints an end for programs, as one document.
-func (a *app) endValue(ctx context.Context, s *source, read resultReader, submitted string, last protocol.State) error {
+func (a *app) endValue(ctx context.Context, s *source, submitted string, chain bool, last protocol.State) error {
 	ctx, cancel := a.asking(context.WithoutCancel(ctx)) // Ctrl-C may have ended the wait
 	defer cancel()
 	v := endView{Submitted: submitted}
@@ -492,7 +489,7 @@ func (a *app) endValue(ctx context.Context, s *source, read resultReader, submit
 	if v.StateView, err = a.viewOf(ctx, s, last); err != nil {
 		return err
 	}
-	switch result, _, err := read(ctx, submitted); {
+	switch result, _, err := s.result(ctx, submitted, chain); {
 	case err == nil:
 		v.Result = result
 	case !errors.Is(err, broker.ErrNotFound):

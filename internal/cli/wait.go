@@ -99,11 +99,7 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 		return err
 	}
 	defer done()
-	wait := waitFor
-	if o.chain {
-		wait = waitForChain
-	}
-	state, err := wait(ctx, s, ticket, o.limit, o.until)
+	state, err := waitFor(ctx, s, ticket, o.chain, o.limit, o.until)
 	if o.cancel && is[*openError](err) {
 		state, err = cancelLate(ctx, s, ticket, state, o.chain)
 	}
@@ -177,49 +173,21 @@ func cancelLate(ctx context.Context, s *source, ticket string, last protocol.Sta
 	return state, err
 }
 
-// waitFor waits up to limit (negative: without end) and returns the error for the exit code. The
-// state it returns is the last one read, if any.
-func waitFor(ctx context.Context, s *source, ticket string, limit time.Duration, until string) (protocol.State, error) {
-	w := waiting{
-		look: func(ctx context.Context) (protocol.State, error) { return s.Status(ctx, ticket) },
-		wait: func(ctx context.Context) (protocol.State, error) {
-			return s.follow(ctx, ticket, api.Until(until), false)
-		},
-		ready: func(state protocol.State) bool { ready, _ := api.Until(until).Ready(state); return ready },
-		again: ticket, cancel: ticket,
+// waitFor waits for a handoff, or for its chain, up to limit (negative: without end) and returns the
+// error for the exit code. The state it returns is the last one read, if any.
+func waitFor(ctx context.Context, s *source, ticket string, chain bool, limit time.Duration, until string) (protocol.State, error) {
+	whole := ctx
+	ready := func(state protocol.State) bool {
+		ready, _ := api.Until(until).Ready(state)
+		return ready && !(chain && lifecycle.GoesOn(state))
 	}
 	if until == untilReturned {
-		w.ready = s.b.Returned(ctx)
-		w.wait = func(ctx context.Context) (protocol.State, error) {
-			var ended error
-			state, err := s.b.Wait(ctx, ticket, func(state protocol.State) bool {
-				if w.ready(state) {
-					return true
-				}
-				ended = s.see(ctx, state)
-				return ended != nil
-			})
-			return state, cmp.Or(err, ended)
-		}
+		ready = s.b.Returned(ctx)
 	}
-	return w.run(ctx, limit)
-}
-
-// waiting is a wait: its reads, its condition, and the commands that repeat or end it.
-type waiting struct {
-	look, wait func(ctx context.Context) (protocol.State, error)
-	ready      func(protocol.State) bool
-	chain      bool // a handoff that was handed on is not the end
-	// again and cancel are the arguments of the commands that wait again, and that end it.
-	again, cancel string
-}
-
-func (w waiting) run(ctx context.Context, limit time.Duration) (protocol.State, error) {
-	whole := ctx
 	switch {
 	case limit == 0: // one look needs its time too: that of the engine
-		state, err := w.look(ctx)
-		if err == nil && !w.ready(state) {
+		state, err := s.status(ctx, ticket, chain)
+		if err == nil && !ready(state) {
 			err = &openError{state: state}
 		}
 		return finish(state, err)
@@ -228,16 +196,39 @@ func (w waiting) run(ctx context.Context, limit time.Duration) (protocol.State, 
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errWaited)
 		defer cancel()
 	}
-	state, err := w.wait(ctx)
+	var state protocol.State
+	var err error
+	if until == untilReturned {
+		state, err = s.followReturn(ctx, ticket, ready)
+	} else {
+		state, err = s.follow(ctx, ticket, api.Until(until), chain)
+	}
 	switch {
 	case err != nil && context.Cause(ctx) == errWaited && state.Ticket == "": // too short for one look
-		return w.run(whole, 0)
+		return waitFor(whole, s, ticket, chain, 0, until)
 	case err != nil && context.Cause(ctx) == errWaited:
 		err = &openError{state: state}
-	case err != nil && errors.Is(ctx.Err(), context.Canceled) && (!state.Closed || w.chain && lifecycle.GoesOn(state)):
-		err = waitInterrupted(w.again, w.cancel)
+	case err != nil && errors.Is(ctx.Err(), context.Canceled) && (!state.Closed || chain && lifecycle.GoesOn(state)):
+		again, cancel := ticket, ticket
+		if chain {
+			again, cancel = ticket+" --chain", ticket+" --children"
+		}
+		err = waitInterrupted(again, cancel)
 	}
 	return finish(state, err)
+}
+
+// followReturn waits until the return of a handoff is settled, and calls see with each state.
+func (s *source) followReturn(ctx context.Context, ticket string, settled func(protocol.State) bool) (protocol.State, error) {
+	var ended error
+	state, err := s.b.Wait(ctx, ticket, func(state protocol.State) bool {
+		if settled(state) {
+			return true
+		}
+		ended = s.see(ctx, state)
+		return ended != nil
+	})
+	return state, cmp.Or(err, ended)
 }
 
 // errWaited distinguishes our own timeout from the engine's.
