@@ -182,11 +182,11 @@ const (
 )
 
 // ImpasseOf returns the impasse of a handoff. Waiting for an approval, an answer or an absent agent
-// is no impasse, nor is the work of a person, nor a handoff that was submitted to a person. A spent
-// budget is none while open children may give some back.
+// is no impasse, nor is the work of a person, nor a handoff that was submitted to a person, nor a
+// budget whose rest open children have.
 func ImpasseOf(s p.State) Impasse {
 	switch {
-	case s.Closed || s.Held(), s.Gate.First() == p.GateBudget && s.Account != nil && !s.Account.Reserved.IsZero():
+	case s.Closed || s.Held(), s.Gate.First() == p.GateBudget && exhaustedBudget(&s) == "":
 		return NoImpasse
 	case s.Gate.First() == p.GateBudget:
 		return ImpasseBudget

@@ -195,6 +195,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkLapses(after)
 	j.checkUnknown(before.state, after, made.Events)
 	j.checkBudgetStop(after, made.Events)
+	j.checkImpasse(before.state, after, made.Events)
 	if before.seq == 0 {
 		j.open++
 	}
