@@ -292,7 +292,7 @@ func TestNewerMinorVersion(t *testing.T) {
 	if !strings.Contains(string(again), `{"type":"praised","at":"2026-06-01T12:00:00Z","by":"lead","how":{"much":[1,2]}}`) || !strings.HasSuffix(string(again), carried+"}") {
 		t.Errorf("written again: %s", again)
 	}
-	offer, err := record.EncodeOffer(&record.Offer{Seq: 1, Hash: "h", State: &r.State})
+	offer, err := record.AppendOffer(nil, &record.Offer{Seq: 1, Hash: "h", State: &r.State})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func FuzzDecodeOffer(f *testing.F) {
 			}
 			return
 		}
-		once, err := record.EncodeOffer(&read)
+		once, err := record.AppendOffer(nil, &read)
 		if err != nil {
 			return // what would be too large is not written
 		}

@@ -36,17 +36,7 @@ var (
 	sequenceShape    = protocol.ShapeOf(reflect.TypeFor[uint64]())
 )
 
-// EncodeOffer encodes an offer for the queue. Its package is copied unchanged.
-func EncodeOffer(o *Offer) ([]byte, error) {
-	w := wirejson.NewWriter()
-	defer w.Free()
-	if err := encodeOffer(w, o); err != nil {
-		return nil, err
-	}
-	return w.Written(), nil
-}
-
-// AppendOffer appends an encoded offer to buf, and returns the extended buffer.
+// AppendOffer appends an encoded offer to buf and returns the result. It copies the package unchanged.
 func AppendOffer(buf []byte, o *Offer) ([]byte, error) {
 	w := wirejson.NewWriter()
 	defer w.Free()

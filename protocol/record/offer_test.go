@@ -42,7 +42,7 @@ func offers(t *testing.T) map[string]*record.Offer {
 func TestOffer(t *testing.T) {
 	for name, offer := range offers(t) {
 		t.Run(name, func(t *testing.T) {
-			body, err := record.EncodeOffer(offer)
+			body, err := record.AppendOffer(nil, offer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,14 +107,14 @@ func BenchmarkOffer(b *testing.B) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	state := &protocol.State{Ticket: protocol.NewTicket(), Phase: protocol.Pending, Agent: "ann", Policy: protocol.DefaultPolicy(), SubmittedAt: at, UpdatedAt: at}
 	offer := &record.Offer{Seq: 81, Hash: "ab12", State: state, Package: pkg}
-	body, err := record.EncodeOffer(offer)
+	body, err := record.AppendOffer(nil, offer)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("encode", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := record.EncodeOffer(offer); err != nil {
+			if _, err := record.AppendOffer(nil, offer); err != nil {
 				b.Fatal(err)
 			}
 		}
