@@ -2,15 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // childFlags make of a submission a handoff that the holder of another hands off.
@@ -44,31 +45,44 @@ func (f *childFlags) check(changed func(string) bool, await string, inProgram bo
 	return nil
 }
 
-// handOff submits a package as the child of the handoff of a LEASE.
-func (a *app) handOff(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
-	return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		s := a.session(b, "")
-		made, err := s.HandOff(ctx, api.HandOff{Lease: o.child.lease, Package: pkg})
-		if err != nil && !is[*protocol.Error](err) {
-			err = &unknownError{err}
-		}
-		if err != nil {
-			return o.hint(leaseRefusal(o.child.lease, err))
-		}
-		o.orRun.placed = true
-		if a.text() {
-			a.printf("%s\n", made.Ticket)
-			if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent, all.After), made.Ticket) {
-				a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", made.Ticket)
-			}
-			return nil
-		}
-		state, err := s.Status(ctx, made.Ticket)
-		if err != nil {
-			return err
-		}
-		return a.valueWithMembers(ctx, a.direct(b), state)
+// handOff hands off under a lease: that of --under, or that of the handoff which this program works
+// on. Of the second, a sequential handoff begins at once, too.
+func (a *app) handOff(ctx context.Context, s *source, lease string, pkg protocol.Package, o *submitOptions) error {
+	own := o.child.lease == ""
+	var made api.Child
+	err := a.ask(ctx, func(ctx context.Context) (err error) {
+		made, err = s.HandOff(ctx, api.HandOff{Lease: lease, Package: pkg, AtOnce: own, Waits: o.limit != nil})
+		return err
 	})
+	if err != nil && !is[*protocol.Error](err) {
+		err = &unknownError{err}
+	}
+	switch {
+	case own && errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}):
+		return inField(err, worker.EnvLease, "; unset it, or give --no-lease")
+	case err != nil:
+		return leaseRefusal(lease, err)
+	}
+	o.orRun.placed = true
+	if !own && a.text() {
+		a.printf("%s\n", made.Ticket)
+		if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent, all.After), made.Ticket) {
+			a.notef("handoff: %s begins when this handoff completes; an attempt that ends without a result drops it\n", made.Ticket)
+		}
+		return nil
+	}
+	var state protocol.State
+	err = a.ask(ctx, func(ctx context.Context) (err error) {
+		state, err = s.Status(ctx, made.Ticket)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case own:
+		return a.submitted(ctx, s, state, o.limit)
+	}
+	return a.valueWithMembers(ctx, s, state)
 }
 
 func newAwait(a *app) *cobra.Command {

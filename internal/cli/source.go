@@ -49,12 +49,12 @@ func (a *app) throughGateway(cmd *cobra.Command, through bool, engineFlags ...st
 	return true, notThroughGateway(cmd, engineFlags...)
 }
 
-// source has the operations of a source: those of the engine, or of a gateway.
+// source has the operations of an agent: those of the engine, or of a gateway.
 type source struct {
-	api.Source
+	api.AgentOperations
 	b *broker.Broker // nil through a gateway
 
-	session *api.Session                                // the same as Source; nil through a gateway
+	session *api.Session                                // the same, and all others; nil through a gateway
 	see     func(context.Context, protocol.State) error // is called with each state that a wait reads; see speaker
 }
 
@@ -65,7 +65,7 @@ func (a *app) source(ctx context.Context, gateway bool, agent string) (s *source
 			return nil, nil, usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT (handoff work does, for its program)")
 		}
 		client, done, err := a.dialGateway(ctx, agent)
-		return &source{Source: client}, done, err
+		return &source{AgentOperations: client}, done, err
 	}
 	b, done, err := a.connect(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *app) source(ctx context.Context, gateway bool, agent string) (s *source
 // direct returns the operations of the engine itself.
 func (a *app) direct(b *broker.Broker) *source {
 	session := a.session(b, "")
-	return &source{Source: session, b: b, session: session, see: (&speaker{a: a, b: b}).see}
+	return &source{AgentOperations: session, b: b, session: session, see: (&speaker{a: a, b: b}).see}
 }
 
 // session returns all operations on behalf of an agent; empty is whom this command line

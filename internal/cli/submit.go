@@ -142,19 +142,7 @@ func (a *app) submitPackage(ctx context.Context, o *submitOptions, through bool)
 		return err
 	}
 	a.warnArtifacts(o.artifacts)
-	switch {
-	case through:
-		err = a.submitThroughGateway(ctx, pkg, o)
-	case o.child.lease != "":
-		return a.handOff(ctx, pkg, o)
-	default:
-		if lease := o.leaseOf(pkg); lease != "" {
-			err = a.handOffAtOnce(ctx, lease, pkg, o)
-		} else {
-			err = a.submit(ctx, pkg, o)
-		}
-	}
-	return o.hint(err)
+	return o.hint(a.submit(ctx, pkg, o, through))
 }
 
 // offline is a broker without an engine, which prepares packages.
@@ -176,40 +164,52 @@ func (a *app) prepare(ctx context.Context, pkg protocol.Package) (broker.Prepare
 	return offline.Prepare(ctx, pkg)
 }
 
-// submit submits to the engine itself.
-func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
-	prepared, err := a.prepare(ctx, pkg)
-	if err != nil {
-		return err
+// submit submits a package to the engine, or through a gateway; to the engine also under a lease.
+func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions, through bool) (err error) {
+	lease := o.child.lease
+	switch {
+	case through && pkg.Source == "":
+		return usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT, or give --from")
+	case through:
+		pkg.Key = cmp.Or(pkg.Key, uuid.NewString()) // so that it may be sent again
+	case lease == "":
+		lease = o.leaseOf(pkg)
 	}
-	b, done, err := a.connect(ctx)
+	var prepared broker.Prepared
+	if o.child.lease == "" { // else it lacks what follows from the lease
+		if prepared, err = a.prepare(ctx, pkg); err != nil {
+			return err
+		}
+	}
+	s, done, err := a.source(ctx, through, pkg.Source)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if pkg.Parent != "" {
-		if prepared, err = a.inherited(ctx, b, pkg); err != nil {
+	if pkg.Parent != "" && lease == "" && !through {
+		if prepared, err = a.inherited(ctx, s.b, pkg); err != nil {
 			return err
 		}
 	}
 	if prepared.Redacted > 0 {
 		a.notef("handoff: secrets taken out of the package before anything is written: %d\n", prepared.Redacted)
 	}
-	var head broker.Head
-	if o.dryRun {
-		err = a.dryRun(ctx, b, prepared)
-	} else {
-		head, err = a.submitOnce(ctx, b, prepared)
+	switch {
+	case lease != "":
+		return a.handOff(ctx, s, lease, pkg, o)
+	case o.dryRun:
+		if err = a.dryRun(ctx, s.b, prepared); err == nil {
+			a.warnSource(ctx, s.b, prepared.Package.Source)
+		}
+		return err
 	}
+	state, err := a.submitOnce(ctx, s, pkg, prepared)
 	if err != nil {
 		return err
 	}
 	o.orRun.placed = true
-	a.warnSource(ctx, b, prepared.Package.Source)
-	if o.dryRun {
-		return nil
-	}
-	return a.submitted(ctx, a.direct(b), head.State, o.limit)
+	a.warnSource(ctx, s.b, prepared.Package.Source)
+	return a.submitted(ctx, s, state, o.limit)
 }
 
 // inherited is prepare for a package with a parent, from which it inherits the values that it
@@ -233,21 +233,37 @@ const (
 // mayCome reports whether a submission was refused because of an agent whose worker may be starting:
 // no agent has its name, nor one like it.
 func (a *app) mayCome(ctx context.Context, b *broker.Broker, err error) bool {
-	if ctx.Err() != nil || !errors.Is(err, &protocol.Error{Code: protocol.CodeUnknownAgent}) {
+	if b == nil || ctx.Err() != nil || !errors.Is(err, &protocol.Error{Code: protocol.CodeUnknownAgent}) {
 		return false
 	}
 	name := noAgent.FindStringSubmatch(err.Error())
 	return name != nil && didYouMean(name[1], a.agentNames(ctx, b)) == ""
 }
 
-// submitOnce submits, and names the next step where it is not known whether it happened.
-func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.Prepared) (head broker.Head, err error) {
-	submit := func(ctx context.Context) (err error) {
-		head, err = b.Submit(ctx, prepared)
+// submitOnce submits, and names the next step if it is not known whether it happened.
+func (a *app) submitOnce(ctx context.Context, s *source, given protocol.Package, prepared broker.Prepared) (state protocol.State, err error) {
+	status := "handoff status "
+	submit := func(ctx context.Context) error {
+		head, err := s.b.Submit(ctx, prepared)
+		state = head.State
 		return err
 	}
+	if s.b == nil {
+		status += "--gateway "
+		sent, err := protocol.DecodePackage(prepared.Whole)
+		if err != nil {
+			return state, err
+		}
+		// The same package sent again later is the same: a gateway sets its time, and a priority that it
+		// takes over from its parent.
+		sent.Priority, sent.CreatedAt, sent.TraceParent, sent.TraceState = given.Priority, given.CreatedAt, given.TraceParent, given.TraceState
+		submit = func(ctx context.Context) (err error) {
+			state, err = s.Submit(ctx, sent)
+			return err
+		}
+	}
 	err = a.ask(ctx, submit)
-	for name, until := "", time.Now().Add(newcomerWait); a.mayCome(ctx, b, err) && time.Now().Before(until); {
+	for name, until := "", time.Now().Add(newcomerWait); a.mayCome(ctx, s.b, err) && time.Now().Before(until); {
 		if now := noAgent.FindStringSubmatch(err.Error())[1]; now != name && a.text() {
 			name = now
 			a.notef("handoff: no agent is called %s yet; waiting %v for its first worker\n", name, newcomerWait)
@@ -255,10 +271,10 @@ func (a *app) submitOnce(ctx context.Context, b *broker.Broker, prepared broker.
 		time.Sleep(newcomerPoll)
 		err = a.ask(ctx, submit)
 	}
-	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, broker.ErrNotAllowed) {
-		err = &unknownError{fmt.Errorf("whether it was submitted is not known; ask with: handoff status %s: %w", prepared.Ticket, err)}
+	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, broker.ErrNotAllowed) && !errors.Is(err, natsgateway.ErrNobody) {
+		err = &unknownError{fmt.Errorf("whether it was submitted is not known; ask with: %s%s: %w", status, prepared.Ticket, err)}
 	}
-	return head, err
+	return state, err
 }
 
 // besideLease are the flags of a submission that is made beside the handoff which a program works
@@ -288,48 +304,6 @@ func workedOn(env func(string) string) (agent, ticket string) {
 		agent, ticket = cmp.Or(agent, held.Agent), cmp.Or(ticket, held.Ticket)
 	}
 	return agent, ticket
-}
-
-// handOffAtOnce hands off under the lease of the handoff that this program works on. A sequential
-// one begins at once, too.
-func (a *app) handOffAtOnce(ctx context.Context, lease string, pkg protocol.Package, o *submitOptions) error {
-	prepared, err := a.prepare(ctx, pkg)
-	if err != nil {
-		return err
-	}
-	b, done, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	s := a.session(b, "")
-	var made api.Child
-	err = a.ask(ctx, func(ctx context.Context) (err error) {
-		made, err = s.HandOff(ctx, api.HandOff{Lease: lease, Package: pkg, AtOnce: true, Waits: o.limit != nil})
-		return err
-	})
-	if err != nil && !is[*protocol.Error](err) {
-		err = &unknownError{err}
-	}
-	if errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
-		return inField(err, worker.EnvLease, "; unset it, or give --no-lease")
-	}
-	if err != nil {
-		return leaseRefusal(lease, err)
-	}
-	o.orRun.placed = true
-	if prepared.Redacted > 0 {
-		a.notef("handoff: secrets taken out of the package before anything is written: %d\n", prepared.Redacted)
-	}
-	var state protocol.State
-	err = a.ask(ctx, func(ctx context.Context) (err error) {
-		state, err = s.Status(ctx, made.Ticket)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	return a.submitted(ctx, a.direct(b), state, o.limit)
 }
 
 // awaits reports whether a submission is one that the result of a program of "handoff work" waits
@@ -620,7 +594,7 @@ const sourceWithin = 2 * time.Second
 // warnSource prints, for people, the consequence of a source that is not registered. A directory
 // that cannot be read is passed over: the handoff is valid without it.
 func (a *app) warnSource(ctx context.Context, b *broker.Broker, source string) {
-	if !a.text() || source == "" || source == protocol.Human {
+	if b == nil || !a.text() || source == "" || source == protocol.Human {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceWithin)
@@ -656,48 +630,6 @@ func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prep
 	}
 	a.notef("handoff: nothing was written; %s would get this:\n", agent)
 	return a.document(prepared.Body)
-}
-
-// submitThroughGateway submits as the source of the package.
-func (a *app) submitThroughGateway(ctx context.Context, pkg protocol.Package, o *submitOptions) error {
-	if pkg.Source == "" {
-		return usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT, or give --from")
-	}
-	given := pkg.CreatedAt
-	pkg.Key = cmp.Or(pkg.Key, uuid.NewString()) // so that it may be sent again
-	prepared, err := a.prepare(ctx, pkg)
-	if err != nil {
-		return err
-	}
-	if prepared.Redacted > 0 {
-		a.notef("handoff: secrets taken out of the package before it is sent: %d\n", prepared.Redacted)
-	}
-	sent, err := protocol.DecodePackage(prepared.Whole)
-	if err != nil {
-		return err
-	}
-	// The same package sent again later is the same: its time is the gateway's to set, and
-	// so is a priority that it takes over from its parent.
-	sent.Priority = pkg.Priority
-	sent.CreatedAt, sent.TraceParent, sent.TraceState = given, pkg.TraceParent, pkg.TraceState
-	s, done, err := a.source(ctx, true, pkg.Source)
-	if err != nil {
-		return err
-	}
-	defer done()
-	var state protocol.State
-	err = a.ask(ctx, func(ctx context.Context) (err error) {
-		state, err = s.Submit(ctx, sent)
-		return err
-	})
-	if err != nil && !is[*protocol.Error](err) && !errors.Is(err, natsgateway.ErrNobody) {
-		err = &unknownError{err}
-	}
-	if err != nil {
-		return err
-	}
-	o.orRun.placed = true
-	return a.submitted(ctx, s, state, o.limit)
 }
 
 // orRun is --or-run: the command that does the work where a package cannot be handed off.
