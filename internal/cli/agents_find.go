@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/protocol"
@@ -176,8 +175,8 @@ the order of "handoff agents recommend". What profiles say stays on its line.`,
 func (a *app) find(ctx context.Context, task string, most int, assistCommand string) (m lifecycle.Matches, err error) {
 	var asker assist.Asker
 	var roster []assist.Agent
-	err = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		m, err = a.session(b, "").FindAgents(ctx, task, most)
+	err = a.onEngine(ctx, func(ctx context.Context, s *source) error {
+		m, err = s.session.FindAgents(ctx, task, most)
 		if !hasCode(protocol.CodeNoMatch)(err) {
 			return err
 		}
@@ -188,7 +187,7 @@ func (a *app) find(ctx context.Context, task string, most int, assistCommand str
 		if asker == nil {
 			return unsure
 		}
-		d, err := b.Directory(ctx)
+		d, err := s.b.Directory(ctx)
 		if err != nil {
 			return err
 		}

@@ -150,12 +150,7 @@ incomplete, or you may not give it.`,
 
 // onReader reads about many handoffs over one connection. agents are those by which they
 // are selected.
-func (a *app) onReader(ctx context.Context, agents []string, do func(context.Context, dossier.Reader) error) error {
-	return a.onSessionAbout(ctx, agents, func(ctx context.Context, s *api.Session) error { return do(ctx, s) })
-}
-
-// onSessionAbout is onReader with all operations.
-func (a *app) onSessionAbout(ctx context.Context, agents []string, do func(context.Context, *api.Session) error) error {
+func (a *app) onReader(ctx context.Context, agents []string, do func(context.Context, *api.Session) error) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
@@ -314,36 +309,19 @@ Exit codes: 0 denied; 9 it waits for no approval (any more), or not for yours.`,
 // verdictCommand gives a verdict on each ticket.
 func (a *app) verdictCommand(cmd *cobra.Command, f *verdictFlags, done string,
 	decide func(*api.Session, context.Context, api.Verdict) (protocol.State, error)) *cobra.Command {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
-		}
-		return nil
-	}
 	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", f.verdict.Reason) }
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		tickets, err := a.parseTickets(cmd.Context(), args)
+	a.actOnEach(cmd, &f.from, func(ctx context.Context, s *api.Session, ticket string) error {
+		f.verdict.Ticket = ticket
+		state, err := decide(s, ctx, f.verdict)
 		if err != nil {
-			return err
+			return adviseRaise(err, ticket)
 		}
-		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-			for _, ticket := range tickets {
-				f.verdict.Ticket = ticket
-				state, err := decide(a.session(b, f.from), ctx, f.verdict)
-				if err != nil {
-					return adviseRaise(err, ticket)
-				}
-				now := "it waits for " + explain.WaitingFor(state).Words
-				if state.Closed {
-					now = "it is closed"
-				}
-				if err := a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
+		now := "it waits for " + explain.WaitingFor(state).Words
+		if state.Closed {
+			now = "it is closed"
+		}
+		return a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now)
+	})
 	cmd.Flags().StringVar(&f.verdict.Agent, "agent", "", "the `AGENT` that you were asked about (default: the one that is asked about now)")
 	a.agentFlags(cmd, "agent")
 	fromFlag(cmd, &f.from, "who decides")

@@ -46,8 +46,8 @@ Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 			if limit < 1 || limit > auditHandoffsMax {
 				return usagef("--limit %d: give 1 to %d handoffs; handoff audit export has no limit", limit, auditHandoffsMax)
 			}
-			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				return a.auditList(ctx, b, &filter, limit)
+			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
+				return a.auditList(ctx, s, &filter, limit)
 			})
 		},
 	}
@@ -57,10 +57,10 @@ Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 	return cmd
 }
 
-func (a *app) auditList(ctx context.Context, b *broker.Broker, filter *auditFilter, limit int) error {
-	reader := audit.NewReader(b)
+func (a *app) auditList(ctx context.Context, s *source, filter *auditFilter, limit int) error {
+	reader := audit.NewReader(s.b)
 	records := []protocol.AuditRecord{}
-	more, err := filter.handoffs(ctx, a.reader(b), limit, func(ticket string) error {
+	more, err := filter.handoffs(ctx, s.session, limit, func(ticket string) error {
 		return reader.Appends(ctx, ticket, func(_ broker.Entry, of []protocol.AuditRecord) error {
 			for _, r := range of {
 				noted := r.EventType == protocol.AuditNoted && !slices.Contains(filter.types, string(protocol.AuditNoted))

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -109,29 +108,17 @@ func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 	request.Skipped = func(ticket string, refused bool, err error) {
 		a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
 	}
-	h, done, err := a.claimer(ctx, request, gateway)
+	if gateway && !request.Accept {
+		return usagef("claim --gateway needs --accept: an offer that is not accepted stays with one gateway")
+	}
+	s, done, err := a.sourceWith(ctx, gateway, request.Agent, broker.Config{Log: a.log(false)}) // logs the entries removed from the queue
 	if err != nil {
 		return err
 	}
 	defer done()
-	held, err := h.Claim(ctx, request)
+	held, err := s.Claim(ctx, request)
 	err = advise(err, protocol.CodeUnknownAgent, "agent", explain.OpRegister, "agent", request.Agent)
 	return a.held(held, advise(err, protocol.CodeNothingToClaim, "agent", explain.OpResume, "agent", request.Agent))
-}
-
-// claimer connects to the engine, or to a gateway. The caller calls done.
-func (a *app) claimer(ctx context.Context, request api.Claim, gateway bool) (h api.Holder, done func(), err error) {
-	if !gateway {
-		b, done, err := a.connectWith(ctx, broker.Config{Log: a.log(false)}) // logs the entries removed from the queue
-		if err != nil {
-			return nil, nil, err
-		}
-		return a.session(b, ""), done, nil
-	}
-	if !request.Accept {
-		return nil, nil, usagef("claim --gateway needs --accept: an offer that is not accepted stays with one gateway")
-	}
-	return a.dialGateway(ctx, request.Agent)
 }
 
 // hostname names this machine for people, if it has a name.

@@ -143,18 +143,6 @@ func (c connection) check() error {
 	return nil
 }
 
-// onEngine does something short with an engine: within one deadline with the connecting.
-func (a *app) onEngine(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
-	return a.ask(ctx, func(ctx context.Context) error {
-		b, done, err := a.connect(ctx)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return do(ctx, b)
-	})
-}
-
 // checkURL refuses addresses that the dialer would take for the engine on this machine, such as a
 // scheme mistyped or a host left out: a handoff submitted there would never be found.
 func (c connection) checkURL() error {

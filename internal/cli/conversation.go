@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -63,7 +64,7 @@ func newConversation(a *app) *cobra.Command {
 				return err
 			}
 			filter.To = o.to
-			return a.onReader(cmd.Context(), nil, func(ctx context.Context, r dossier.Reader) error {
+			return a.onReader(cmd.Context(), nil, func(ctx context.Context, r *api.Session) error {
 				if o.count {
 					return a.count(ctx, r, ask.CountQuery{Question: o.fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.fresh)
 				}

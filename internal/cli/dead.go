@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
@@ -105,8 +104,8 @@ where none answers.`,
 		Args:    takes(),
 		PreRunE: func(*cobra.Command, []string) error { return filter.check(time.Now()) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				states, err := a.session(b, "").DeadLetters(ctx, filter.query())
+			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
+				states, err := s.session.DeadLetters(ctx, filter.query())
 				if err != nil {
 					return err
 				}
@@ -171,8 +170,8 @@ Exit codes: 0 here it is; 9 it is open, or closed with success; 3 no such ticket
 	}
 }
 
-func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) error {
-	changes, err := b.History(ctx, ticket)
+func (a *app) deadLetter(ctx context.Context, s *source, ticket string) error {
+	changes, err := s.session.History(ctx, ticket)
 	if err != nil {
 		return err
 	}
@@ -180,7 +179,7 @@ func (a *app) deadLetter(ctx context.Context, b *broker.Broker, ticket string) e
 	if !is[*outcomeError](failed(state)) {
 		return protocol.Errorf(protocol.CodeIllegal, "ticket", "%s is no dead letter: %s", ticket, cmp.Or(explain.Ending(state), phrase(explain.WaitingFor(state))))
 	}
-	body, err := b.Package(ctx, ticket)
+	body, err := s.session.Package(ctx, ticket)
 	if err != nil {
 		return err
 	}
@@ -253,13 +252,13 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 			if err != nil {
 				return err
 			}
-			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
 				if o.all {
-					if tickets, err = a.toRedrive(ctx, b, &o); err != nil {
+					if tickets, err = a.toRedrive(ctx, s.session, &o); err != nil {
 						return err
 					}
 				}
-				return a.redrive(ctx, a.session(b, o.from), tickets, o.to, o.again)
+				return a.redrive(ctx, a.session(s.b, o.from), tickets, o.to, o.again)
 			})
 		},
 	}
@@ -286,8 +285,8 @@ func (o *redriveOptions) args(cmd *cobra.Command, args []string) error {
 }
 
 // toRedrive are the dead letters that the filters leave. Without --yes it lists them instead.
-func (a *app) toRedrive(ctx context.Context, b *broker.Broker, o *redriveOptions) ([]string, error) {
-	states, err := a.session(b, "").DeadLetters(ctx, o.query())
+func (a *app) toRedrive(ctx context.Context, s *api.Session, o *redriveOptions) ([]string, error) {
+	states, err := s.DeadLetters(ctx, o.query())
 	if err != nil {
 		return nil, err
 	}

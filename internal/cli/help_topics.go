@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -72,8 +71,8 @@ func (a *app) agentWords(cmd *cobra.Command, _ []string, _ string) ([]string, co
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), time.Second)
 	defer cancel()
 	names := []string{protocol.Human}
-	_ = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		directory, err := b.Directory(ctx)
+	_ = a.onEngine(ctx, func(ctx context.Context, s *source) error {
+		directory, err := s.b.Directory(ctx)
 		if err == nil {
 			names = slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(names, maps.Keys(directory.Agents)))))
 		}

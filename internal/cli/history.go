@@ -24,8 +24,8 @@ entry with its sequence, its hash, its events and the state after them.`,
 		Example: `  handoff history 5f0c…
   handoff history 5f0c… -o jsonl | jq -r '.events[].type'`,
 		Args: takes("a TICKET"),
-		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-			changes, unread := b.History(ctx, ticket)
+		RunE: a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+			changes, unread := s.session.History(ctx, ticket)
 			if len(changes) == 0 || unread != nil && !broker.Unreadable(unread) {
 				return unread
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -21,15 +22,15 @@ const ledgerWithin = 5 * time.Minute
 
 // onLedger does something with an engine that may take as long as reading all
 // of the ledger's heads.
-func (a *app) onLedger(ctx context.Context, do func(context.Context, *broker.Broker) error) error {
-	b, done, err := a.connect(ctx)
+func (a *app) onLedger(ctx context.Context, do func(context.Context, *source) error) error {
+	s, done, err := a.source(ctx, false, "")
 	if err != nil {
 		return err
 	}
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, ledgerWithin)
 	defer cancel()
-	return do(ctx, b)
+	return do(ctx, s)
 }
 
 func newInbox(a *app) *cobra.Command {
@@ -82,17 +83,13 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 			if watch {
 				return a.watchInbox(cmd.Context(), agent)
 			}
-			return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
+			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
 				if agent != protocol.Human {
-					if _, err := a.session(b, "").Profile(ctx, agent); err != nil {
+					if _, err := s.session.Profile(ctx, agent); err != nil {
 						return err
 					}
 				}
-				waiting, err := a.session(b, "").Inbox(ctx, agent)
-				if err != nil {
-					return err
-				}
-				inbox, err := dossier.InboxOf(ctx, a.reader(b), waiting)
+				inbox, err := inboxOf(ctx, s.session, agent)
 				return printedList(a, inboxValues(inbox), err, func([]any) error { return a.inbox(agent, inbox) })
 			})
 		},
@@ -157,7 +154,7 @@ const bell = styled("\a")
 
 // watchInbox prints an inbox, and each new entry, until ctx ends. It waits for an engine that stops.
 func (a *app) watchInbox(ctx context.Context, agent string) error {
-	b, done, err := a.connect(ctx)
+	s, done, err := a.source(ctx, false, "")
 	if err != nil {
 		return err
 	}
@@ -166,7 +163,7 @@ func (a *app) watchInbox(ctx context.Context, agent string) error {
 	defer tick.Stop()
 	var seen map[string]bool
 	for {
-		entries, err := a.inboxNow(ctx, b, agent)
+		entries, err := inboxNow(ctx, s.session, agent)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -185,14 +182,18 @@ func (a *app) watchInbox(ctx context.Context, agent string) error {
 	}
 }
 
-func (a *app) inboxNow(ctx context.Context, b *broker.Broker, agent string) ([]dossier.InboxEntry, error) {
+func inboxOf(ctx context.Context, s *api.Session, agent string) (dossier.Inbox, error) {
+	waiting, err := s.Inbox(ctx, agent)
+	if err != nil {
+		return dossier.Inbox{}, err
+	}
+	return dossier.InboxOf(ctx, s, waiting)
+}
+
+func inboxNow(ctx context.Context, s *api.Session, agent string) ([]dossier.InboxEntry, error) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerWithin)
 	defer cancel()
-	waiting, err := a.session(b, "").Inbox(ctx, agent)
-	if err != nil {
-		return nil, err
-	}
-	inbox, err := dossier.InboxOf(ctx, a.reader(b), waiting)
+	inbox, err := inboxOf(ctx, s, agent)
 	entries := inbox.Entries
 	for _, absence := range inbox.Absences {
 		entries = append(entries, absence.Handoffs...)
@@ -231,7 +232,7 @@ func (a *app) showNew(entries []dossier.InboxEntry, seen map[string]bool) (map[s
 
 func newDismiss(a *app) *cobra.Command {
 	var note, from string
-	cmd := &cobra.Command{
+	cmd := a.actOnEach(&cobra.Command{
 		Use:   "dismiss TICKET…",
 		Short: "Take closed handoffs out of the inbox",
 		Long: `Dismiss says of handoffs that closed without success that they have been seen:
@@ -240,32 +241,14 @@ they leave the inbox, and stay in "handoff dead list". Dismissing twice is harml
 Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		Example: `  handoff dismiss 5f0c… --note "known outage"
   handoff inbox -o jsonl | jq -r 'select(.why == "look") | .ticket' | xargs handoff dismiss`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
-			}
-			return nil
-		},
 		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
-		RunE: func(cmd *cobra.Command, args []string) error {
-			tickets, err := a.parseTickets(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error {
-				for _, ticket := range tickets {
-					state, err := a.session(b, from).Dismiss(ctx, ticket, note)
-					if err != nil {
-						return err
-					}
-					if err := a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		},
-	}
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) error {
+		state, err := s.Dismiss(ctx, ticket, note)
+		if err != nil {
+			return err
+		}
+		return a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket)
+	})
 	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
 	fromFlag(cmd, &from, "who dismisses it")
 	return cmd

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -19,9 +18,34 @@ import (
 // state after it.
 func (a *app) act(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error)) *cobra.Command {
 	cmd.Args = takes("a TICKET")
-	cmd.RunE = a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-		return a.state(do(ctx, a.session(b, *from), ticket))
+	cmd.RunE = a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+		return a.state(do(ctx, a.session(s.b, *from), ticket))
 	})
+	return cmd
+}
+
+// actOnEach is a command that does something short with each of its tickets, on behalf of from.
+func (a *app) actOnEach(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) error) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		tickets, err := a.parseTickets(cmd.Context(), args)
+		if err != nil {
+			return err
+		}
+		return a.onEngine(cmd.Context(), func(ctx context.Context, s *source) error {
+			for _, ticket := range tickets {
+				if err := do(ctx, a.session(s.b, *from), ticket); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	return cmd
 }
 
@@ -63,8 +87,8 @@ Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed alread
 		if err != nil {
 			return err
 		}
-		return a.onLedger(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { // a group may have a thousand
-			return a.state(a.session(b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
+		return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error { // a group may have a thousand
+			return a.state(a.session(s.b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
 		})
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
@@ -148,8 +172,8 @@ Exit codes: 0 it is yours; 9 it is closed, a group, not for that agent, or no su
 			if err := api.CheckLease(lease); err != nil {
 				return err
 			}
-			return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-				return a.held(a.session(b, "").Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()}))
+			return a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+				return a.held(s.session.Take(ctx, api.Take{Ticket: ticket, Agent: agent, Lease: lease, Reason: reason, Host: hostname()}))
 			})(cmd, args)
 		},
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -102,7 +101,7 @@ func (a *app) runList(ctx context.Context, flags listFlags) error {
 	if flags.cursor != "" && len(relative) > 0 {
 		return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
 	}
-	return a.onReader(ctx, filter.Agent, func(ctx context.Context, r dossier.Reader) error {
+	return a.onReader(ctx, filter.Agent, func(ctx context.Context, r *api.Session) error {
 		q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
 		switch {
 		case flags.count:

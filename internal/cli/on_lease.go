@@ -30,7 +30,7 @@ now, or the LEASE was never issued; nothing was changed.`,
 // onLease is the RunE of a command that reports on the handoff of a LEASE.
 func (a *app) onLease(report func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s api.AgentOperations) error {
+		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s *source) error {
 			state, err := report(ctx, s, args[0])
 			if err != nil {
 				return leaseRefusal(args[0], err)
@@ -41,19 +41,9 @@ func (a *app) onLease(report func(ctx context.Context, s api.AgentOperations, le
 }
 
 // onHolder does something short with a LEASE, through a gateway if one was claimed through.
-func (a *app) onHolder(ctx context.Context, lease string, do func(context.Context, api.AgentOperations) error) error {
+func (a *app) onHolder(ctx context.Context, lease string, do func(context.Context, *source) error) error {
 	token, err := broker.ParseLease(lease)
-	if err != nil || !token.Remote {
-		return a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, "")) })
-	}
-	return a.ask(ctx, func(ctx context.Context) error {
-		client, done, err := a.dialGateway(ctx, token.Agent)
-		if err != nil {
-			return err
-		}
-		defer done()
-		return do(ctx, client)
-	})
+	return a.on(ctx, err == nil && token.Remote, token.Agent, do)
 }
 
 // leaseRefusal explains a lost lease: the present state of its handoff.

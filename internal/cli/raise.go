@@ -5,8 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -24,7 +23,7 @@ func raiseCommand(ticket, limit string) string {
 func newRaise(a *app) *cobra.Command {
 	var more protocol.Amounts
 	var from string
-	cmd := &cobra.Command{
+	cmd := a.act(&cobra.Command{
 		Use:   "raise TICKET",
 		Short: "Add to the limits of an open handoff",
 		Long: `Raise adds to the limits of an open handoff that has such limits: handoffs, agents, tokens
@@ -34,18 +33,15 @@ lowered. What is added stays with this handoff: the limits of those above it are
 Exit codes: 0 added; 3 no such ticket; 9 it is closed, or has no such limit.`,
 		Example: `  handoff raise 5f0c… --tokens 50000
   handoff raise 5f0c… --handoffs 2 --cost 0.50`,
-		Args: takes("a TICKET"),
 		PreRunE: func(*cobra.Command, []string) error {
 			if more.IsZero() {
 				return usagef("say what is added: --handoffs, --agents, --tokens or --cost")
 			}
 			return nil
 		},
-		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-			state, err := a.session(b, from).Raise(ctx, ticket, more)
-			return printed(a, dossier.StateOf(state), err, func(dossier.StateView) error { return a.stateText(state, nil) })
-		}),
-	}
+	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+		return s.Raise(ctx, ticket, more)
+	})
 	fs := cmd.Flags()
 	fs.Int64Var(&more.Handoffs, "handoffs", 0, "`N` handoffs more below it")
 	fs.Int64Var(&more.Agents, "agents", 0, "`N` agents more")

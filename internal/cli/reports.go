@@ -209,7 +209,7 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
 		[]string{"a LEASE"},
 		nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s api.AgentOperations) error {
+		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s *source) error {
 			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
 			if err != nil {
 				return leaseRefusal(args[0], err)
@@ -470,8 +470,8 @@ already, or no reason given.`,
 					return s.RollBackHeld(ctx, lease, reason, partial)
 				})(cmd, args)
 			}
-			return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-				return a.state(a.session(b, from).RollBack(ctx, ticket, reason))
+			return a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+				return a.state(a.session(s.b, from).RollBack(ctx, ticket, reason))
 			})(cmd, args)
 		},
 	}

@@ -155,7 +155,7 @@ func (a *app) groupResults(ctx context.Context, b *broker.Broker, state protocol
 }
 
 func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
-	all, err := s.b.LateResults(ctx, ticket)
+	all, err := s.session.LateResults(ctx, ticket)
 	err = printedList(a, all, err, func(all []broker.LateResult) error {
 		for _, late := range all {
 			a.heading(fmt.Sprintf("attempt %d", late.Attempt), explain.By(late.Holder), explain.Instant(late.At), late.Result.Malformed)
@@ -322,7 +322,7 @@ func (a *app) returnOf(ctx context.Context, s *source, ticket string, withPackag
 	if err != nil || !withPackage {
 		return a.returned(ret, err)
 	}
-	body, err := s.b.Package(ctx, ticket)
+	body, err := s.session.Package(ctx, ticket)
 	return a.returned(struct {
 		protocol.Return
 		Package json.RawMessage `json:"package"`

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -72,7 +71,9 @@ stored context has expired.`,
 		if o.context {
 			return a.showContext(cmd, &o, args[0])
 		}
-		return a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error { return a.showOne(ctx, b, &o, ticket) })(cmd, args)
+		return a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+			return a.showOne(ctx, s.session, &o, ticket)
+		})(cmd, args)
 	}
 	fs := cmd.Flags()
 	fs.BoolVar(&o.full, "full", false, "print the bodies of the package and of the result too")
@@ -100,19 +101,19 @@ func (o *showOptions) check(*cobra.Command, []string) error {
 	return nil
 }
 
-func (a *app) showOne(ctx context.Context, b *broker.Broker, o *showOptions, ticket string) error {
+func (a *app) showOne(ctx context.Context, r dossier.Reader, o *showOptions, ticket string) error {
 	switch {
 	case o.budget:
-		v, err := dossier.BudgetOf(ctx, a.reader(b), ticket)
+		v, err := dossier.BudgetOf(ctx, r, ticket)
 		return printed(a, v, err, a.budget)
 	case o.brief:
-		v, err := dossier.InstructionsOf(ctx, a.reader(b), ticket)
+		v, err := dossier.InstructionsOf(ctx, r, ticket)
 		return printed(a, v, err, func(v dossier.Instructions) error {
 			a.printLines(v.Brief)
 			return nil
 		})
 	}
-	v, err := dossier.Show(ctx, a.reader(b), ticket)
+	v, err := dossier.Show(ctx, r, ticket)
 	return printed(a, v, err, func(v dossier.Handoff) error { return a.whole(v, o.full) })
 }
 

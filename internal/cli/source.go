@@ -60,6 +60,10 @@ type source struct {
 
 // source connects on behalf of an agent. The caller calls done.
 func (a *app) source(ctx context.Context, gateway bool, agent string) (s *source, done func(), err error) {
+	return a.sourceWith(ctx, gateway, agent, broker.Config{})
+}
+
+func (a *app) sourceWith(ctx context.Context, gateway bool, agent string, cfg broker.Config) (s *source, done func(), err error) {
 	if gateway {
 		if agent == "" {
 			return nil, nil, usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT (handoff work does, for its program)")
@@ -67,11 +71,42 @@ func (a *app) source(ctx context.Context, gateway bool, agent string) (s *source
 		client, done, err := a.dialGateway(ctx, agent)
 		return &source{AgentOperations: client}, done, err
 	}
-	b, done, err := a.connect(ctx)
+	b, done, err := a.connectWith(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	return a.direct(b), done, nil
+}
+
+// on does something short over a connection: within one deadline with the connecting.
+func (a *app) on(ctx context.Context, gateway bool, agent string, do func(context.Context, *source) error) error {
+	return a.ask(ctx, func(ctx context.Context) error {
+		s, done, err := a.source(ctx, gateway, agent)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return do(ctx, s)
+	})
+}
+
+// onEngine does something short with the engine itself.
+func (a *app) onEngine(ctx context.Context, do func(context.Context, *source) error) error {
+	return a.on(ctx, false, "", do)
+}
+
+// onSource does something short with a ticket.
+func (a *app) onSource(ctx context.Context, gateway bool, text string, do func(context.Context, *source, string) error) error {
+	ticket, err := a.throughTicket(ctx, gateway, text)
+	if err != nil {
+		return err
+	}
+	return a.on(ctx, gateway, a.env("HANDOFF_AGENT"), func(ctx context.Context, s *source) error { return do(ctx, s, ticket) })
+}
+
+// onTicket is the RunE of a command that does something short with a TICKET and the engine itself.
+func (a *app) onTicket(do func(context.Context, *source, string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return a.onSource(cmd.Context(), false, args[0], do) }
 }
 
 // direct returns the operations of the engine itself.
@@ -90,32 +125,16 @@ func (a *app) session(b *broker.Broker, from string) *api.Session {
 // of this command line.
 func (a *app) onSession(do func(ctx context.Context, s *api.Session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { return do(ctx, a.session(b, ""), args) })
+		return a.onEngine(cmd.Context(), func(ctx context.Context, s *source) error { return do(ctx, s.session, args) })
 	}
 }
 
-// reader returns the reader for views of handoffs; nil without a broker, which no gateway has.
-func (a *app) reader(b *broker.Broker) dossier.Reader {
-	if b == nil {
+// reader returns the reader for views of handoffs; nil through a gateway, which has none.
+func (s *source) reader() dossier.Reader {
+	if s.session == nil {
 		return nil
 	}
-	return a.session(b, "")
-}
-
-// onSource does something short with a ticket.
-func (a *app) onSource(ctx context.Context, gateway bool, text string, do func(context.Context, *source, string) error) error {
-	ticket, err := a.throughTicket(ctx, gateway, text)
-	if err != nil {
-		return err
-	}
-	return a.ask(ctx, func(ctx context.Context) error {
-		s, done, err := a.source(ctx, gateway, a.env("HANDOFF_AGENT"))
-		if err != nil {
-			return err
-		}
-		defer done()
-		return do(ctx, s, ticket)
-	})
+	return s.session
 }
 
 // status returns the state of a handoff, or of the last one of its chain.
@@ -185,8 +204,8 @@ func (a *app) ticket(ctx context.Context, text string) (string, error) {
 	if _, err := ask.ParsePrefix(text); err != nil {
 		return "", err
 	}
-	err = a.onEngine(ctx, func(ctx context.Context, b *broker.Broker) error {
-		whole, err = a.session(b, "").Find(ctx, text)
+	err = a.onEngine(ctx, func(ctx context.Context, s *source) error {
+		whole, err = s.session.Find(ctx, text)
 		return err
 	})
 	return whole, err

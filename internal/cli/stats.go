@@ -13,7 +13,6 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -97,7 +96,7 @@ func newStats(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r dossier.Reader) error {
+				return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r *api.Session) error {
 					return a.series(ctx, r, q, fresh)
 				})
 			}
@@ -118,7 +117,7 @@ func newStats(a *app) *cobra.Command {
 
 // askFigures asks for figures and prints them: all, one table, or the five of a summary.
 func (a *app) askFigures(ctx context.Context, q ask.FiguresQuery, by string, brief bool, fresh freshness) error {
-	return a.onSessionAbout(ctx, q.Filter.Agent, func(ctx context.Context, r *api.Session) error {
+	return a.onReader(ctx, q.Filter.Agent, func(ctx context.Context, r *api.Session) error {
 		answer, err := r.Figures(ctx, q)
 		if err == nil {
 			err = fresh.check(answer.Position)

@@ -45,7 +45,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 			}
 			return a.onSource(cmd.Context(), through, args[0], func(ctx context.Context, s *source, ticket string) error {
 				if withPackage { // of the handoff itself
-					body, err := s.b.Package(ctx, ticket)
+					body, err := s.session.Package(ctx, ticket)
 					return printed(a, json.RawMessage(body), err, a.document)
 				}
 				state, err := s.status(ctx, ticket, chain)
@@ -59,7 +59,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 				if err != nil {
 					return err
 				}
-				views, err := dossier.Members(ctx, a.reader(s.b), state)
+				views, err := dossier.Members(ctx, s.reader(), state)
 				if err != nil {
 					return err
 				}
@@ -75,17 +75,6 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 	chainFlag(cmd, &chain, "show the handoff that the chain has come to")
 	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed off, as JSON, instead")
 	return cmd
-}
-
-// onTicket is the RunE of a command that does something short with a TICKET and an engine.
-func (a *app) onTicket(do func(context.Context, *broker.Broker, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		ticket, err := a.ticket(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		return a.onEngine(cmd.Context(), func(ctx context.Context, b *broker.Broker) error { return do(ctx, b, ticket) })
-	}
 }
 
 // state prints a state in the format asked for, or returns the error of the state.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
@@ -33,8 +32,8 @@ Exit codes: 0 the handoff exists; 3 no such ticket.`,
 		Example: `  handoff tree 5f0c…
   handoff tree 5f0c… -o json | jq -r '.. | .ticket? // empty'`,
 		Args: takes("a TICKET"),
-		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-			v, err := dossier.TreeOf(ctx, a.reader(b), ticket)
+		RunE: a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+			v, err := dossier.TreeOf(ctx, s.session, ticket)
 			return printed(a, v, err, a.tree)
 		}),
 	}
@@ -148,7 +147,7 @@ func (a *app) valueWithMembers(ctx context.Context, from *source, s protocol.Sta
 }
 
 func (a *app) viewOf(ctx context.Context, from *source, s protocol.State) (dossier.StateView, error) {
-	v, err := dossier.StateWithMembers(ctx, a.reader(from.b), s)
+	v, err := dossier.StateWithMembers(ctx, from.reader(), s)
 	if err == nil {
 		v.HandedOn, err = dossier.ChainOf(ctx, from, s)
 	}

@@ -114,7 +114,7 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 	}
 	a.headline(state)
 	if o.until == untilReturned {
-		if words := cmp.Or(a.endOfReturn(ctx, s.b, state), noReturn(state)); words != "" {
+		if words := cmp.Or(a.endOfReturn(ctx, s, state), noReturn(state)); words != "" {
 			a.printf("return  %s\n", words)
 		}
 	}
@@ -255,13 +255,13 @@ func noReturn(s protocol.State) string {
 }
 
 // endOfReturn describes the fate of the return of a closed handoff.
-func (a *app) endOfReturn(ctx context.Context, b *broker.Broker, s protocol.State) string {
+func (a *app) endOfReturn(ctx context.Context, of *source, s protocol.State) string {
 	if !s.Closed || s.ReturnTicket == "" || s.ReturnedAt.IsZero() {
 		return phrase(explain.Return(s))
 	}
 	ctx, cancel := a.asking(context.WithoutCancel(ctx))
 	defer cancel()
-	ret, err := b.Status(ctx, s.ReturnTicket)
+	ret, err := of.Status(ctx, s.ReturnTicket)
 	if err != nil || ret.Fence != 0 || !ret.Closed || ret.Outcome == protocol.OutcomeSuccess || ret.Outcome == protocol.OutcomePartial {
 		return phrase(explain.Return(s))
 	}

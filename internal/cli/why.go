@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 )
 
@@ -32,8 +31,8 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff why 5f0c…
   handoff why 5f0c… -o json | jq -r .next.at`,
 		Args: takes("a TICKET"),
-		RunE: a.onTicket(func(ctx context.Context, b *broker.Broker, ticket string) error {
-			explanation, err := a.session(b, "").Why(ctx, ticket, time.UTC)
+		RunE: a.onTicket(func(ctx context.Context, s *source, ticket string) error {
+			explanation, err := s.session.Why(ctx, ticket, time.UTC)
 			if err != nil {
 				return err
 			}

@@ -309,7 +309,7 @@ func lockPaths(paths []string, shared bool) (locks []protocol.LockPath) {
 // onSharer does something with a LEASE in its workspace. It has so much longer than a command as it
 // may wait for a lock.
 func (a *app) onSharer(ctx context.Context, lease string, wait time.Duration, do func(context.Context, api.Sharer) error) error {
-	return a.onHolder(ctx, lease, func(ctx context.Context, s api.AgentOperations) error {
+	return a.onHolder(ctx, lease, func(ctx context.Context, s *source) error {
 		if wait > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), wait+a.timeout())
