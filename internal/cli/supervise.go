@@ -108,9 +108,19 @@ func (f *serviceFlags) declare(cmd *cobra.Command) {
 	verboseFlag(cmd.Flags(), &f.verbose)
 }
 
-// serve connects, shows figures where a flag asks for them, and runs the rest of a command that
-// runs until a signal.
+// opening connects and returns the rest of a command that runs until a signal.
+type opening func(ctx context.Context, log *slog.Logger, shown *showing) (run func() error, done func(), err error)
+
+// serve is serveOver the engine itself.
 func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broker, *slog.Logger, *showing) error) error {
+	return a.serveOver(ctx, f, func(ctx context.Context, log *slog.Logger, shown *showing) (func() error, func(), error) {
+		b, done, err := a.connectWith(ctx, broker.Config{Log: log, Observer: shown.observer()})
+		return func() error { return run(b, log, shown) }, done, err
+	})
+}
+
+// serveOver runs a command until a signal, with figures where a flag asks for them.
+func (a *app) serveOver(ctx context.Context, f *serviceFlags, open opening) error {
 	a.outliveLog()
 	log := a.log(f.verbose)
 	shown, err := a.show(ctx, f.metrics, log)
@@ -118,33 +128,32 @@ func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broke
 		return err
 	}
 	defer shown.close()
-	b, done, err := a.connectService(ctx, &f.wait, broker.Config{Log: log, Observer: shown.observer()})
+	var run func() error
+	var done func()
+	connect := func(ctx context.Context) (err error) {
+		run, done, err = open(ctx, log, shown)
+		return err
+	}
+	if f.wait.waits(a) {
+		err = a.waitFor(ctx, log, connect)
+	} else {
+		err = connect(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	defer done()
-	return run(b, log, shown)
+	return run()
 }
 
 // errToldToEnd ends a command with 0: a signal came while it waited.
 var errToldToEnd = errors.New("told to end")
 
-// connectService is connectWith for a command that runs until a signal.
-func (a *app) connectService(ctx context.Context, w *waitFlag, cfg broker.Config) (b *broker.Broker, done func(), err error) {
-	if !w.waits(a) {
-		return a.connectWith(ctx, cfg)
-	}
+// waitFor connects again and again until that succeeds.
+func (a *app) waitFor(ctx context.Context, log *slog.Logger, connect func(context.Context) error) error {
 	a.waiting = true
 	defer func() { a.waiting = false }()
-	err = a.waitFor(ctx, cfg, func(ctx context.Context) (err error) {
-		b, done, err = a.connectWith(ctx, cfg)
-		return err
-	})
-	return b, done, err
-}
-
-func (a *app) waitFor(ctx context.Context, cfg broker.Config, open func(context.Context) error) error {
-	err := broker.WaitForEngine(ctx, cfg.Log, a.conn.resolve(a.env).where(), open)
+	err := broker.WaitForEngine(ctx, log, a.conn.resolve(a.env).where(), connect)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", errToldToEnd, ctx.Err())
 	}

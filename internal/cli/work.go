@@ -139,27 +139,102 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 	a.noteUnset(flags.env)
 	a.endWithin(flags.drain + workEnd)
 	through, err := a.throughGateway(cmd, flags.gateway)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case through:
-		return a.workThroughGateway(cmd.Context(), cfg, flags, program)
 	}
-	return a.work(cmd.Context(), cfg, flags, program)
+	reach := a.reachEngine
+	if through {
+		reach = a.reachGateway
+	}
+	return a.serveOver(cmd.Context(), &flags.serviceFlags, func(ctx context.Context, log *slog.Logger, shown *showing) (func() error, func(), error) {
+		cfg.Log = log
+		at, done, err := reach(ctx, cfg, flags, shown)
+		return func() error { return a.work(cmd.Context(), at, cfg, flags, program, shown) }, done, err
+	})
 }
 
-func (a *app) work(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
-	return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
-		cfg.Log, cfg.Trace = log, a.traces.WorkContext
-		if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
-			cfg.Lease = defaultLease(ctx, a.engine)
-		}
-		if err := a.meetProfile(ctx, b, cfg.Profile, flags.update); err != nil {
+// workplace is where a worker gets its work: the engine, or a gateway.
+type workplace struct {
+	b       *broker.Broker // nil at a gateway
+	servers []string
+	env     []string             // for the programs, in addition
+	lease   func() time.Duration // the engine's default; 0 if it has none
+	profile *protocol.Profile
+	replace func(context.Context, protocol.Profile) error
+	open    func(worker.Config, worker.Handler) (*worker.Worker, error)
+}
+
+// work runs a program for each handoff until ctx ends.
+func (a *app) work(ctx context.Context, at *workplace, cfg worker.Config, flags *workFlags, program worker.ExecConfig, shown *showing) error {
+	if cfg.Trace = a.traces.WorkContext; cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
+		cfg.Lease = at.lease()
+	}
+	if at.profile != nil { // else the worker registers it
+		if err := a.meetProfile(ctx, at, cfg.Profile, flags.update); err != nil {
 			return err
 		}
-		program.Env = a.childEnv(flags.env)
-		return a.runWorker(ctx, shown, b, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, handler) })
-	})
+	}
+	// "handoff submit" inside the program finds the engine of its worker, however that was configured.
+	program.Env = append(a.connEnv(strings.Join(at.servers, ","), flags.env), at.env...)
+	handler, err := worker.NewExec(program)
+	if err != nil {
+		return err
+	}
+	w, err := at.open(cfg, handler)
+	if err != nil {
+		return err
+	}
+	a.hurry.Store(w.Hurry)
+	shown.worker(cfg.Agent, at.b, w)
+	shown.started()
+	return w.Run(ctx)
+}
+
+// reachEngine connects to the engine and reads the agent's profile.
+func (a *app) reachEngine(ctx context.Context, cfg worker.Config, _ *workFlags, shown *showing) (*workplace, func(), error) {
+	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log, Observer: shown.observer()})
+	if err != nil {
+		return nil, nil, err
+	}
+	at := &workplace{b: b, servers: a.engine.Conn().Opts.Servers, lease: func() time.Duration { return defaultLease(ctx, a.engine) }, replace: b.PutProfile,
+		open: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, h) }}
+	profile, err := b.Profile(ctx, cfg.Agent)
+	switch {
+	case err == nil:
+		at.profile = &profile
+	case !errors.Is(err, broker.ErrNotFound):
+		done()
+		return nil, nil, err
+	}
+	return at, done, nil
+}
+
+// reachGateway connects to a gateway, and registers the agent or reads its profile. If no gateway
+// answers, the error names the command to start; a worker would wait for one for ever.
+func (a *app) reachGateway(ctx context.Context, cfg worker.Config, flags *workFlags, _ *showing) (*workplace, func(), error) {
+	client, done, err := a.dialGateway(ctx, cfg.Agent)
+	if err != nil {
+		return nil, nil, err
+	}
+	asking, cancel := a.asking(ctx)
+	defer cancel()
+	profile, err := client.Register(asking, cfg.Profile, 0)
+	if err != nil {
+		done()
+		if flags.wait.waits(a) && errors.Is(err, natsgateway.ErrNobody) {
+			err = &broker.SilenceError{After: a.timeout(), Last: err}
+		}
+		return nil, nil, err
+	}
+	a.traces = a.startTraces(ctx, cfg.Log)
+	replace := func(ctx context.Context, p protocol.Profile) error {
+		_, err := client.ReplaceProfile(ctx, p)
+		return err
+	}
+	return &workplace{servers: client.Servers(), env: []string{gatewayEnv + "=1"}, lease: client.Lease, profile: &profile, replace: replace,
+		open: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) {
+			return worker.NewOver(client, cfg, h)
+		}}, func() { a.traces.Stop(); done() }, nil
 }
 
 // args checks the arguments of work, and its flags in combination.
@@ -218,12 +293,6 @@ func (a *app) noteUnset(names []string) {
 	}
 }
 
-// childEnv lets "handoff submit" inside the program find the engine of its worker, however that was
-// configured.
-func (a *app) childEnv(names []string) []string {
-	return a.connEnv(strings.Join(a.engine.Conn().Opts.Servers, ","), names)
-}
-
 // connEnv returns the environment by which a program finds the engine: at these servers, unless empty.
 // Credentials are in it only if names has their variable: a program acts by its lease.
 func (a *app) connEnv(servers string, names []string) []string {
@@ -274,70 +343,6 @@ func withoutUsers(servers string) string {
 		}
 	}
 	return strings.Join(all, ",")
-}
-
-// workThroughGateway is work for a worker that may not reach the engine.
-func (a *app) workThroughGateway(ctx context.Context, cfg worker.Config, flags *workFlags, program worker.ExecConfig) error {
-	shown, err := a.show(ctx, flags.metrics, cfg.Log)
-	if err != nil {
-		return err
-	}
-	defer shown.close()
-	client, profile, done, err := a.meetGateway(ctx, cfg, flags)
-	if err != nil {
-		return err
-	}
-	defer done()
-	traces := a.startTraces(ctx, cfg.Log)
-	defer traces.Stop()
-	if cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
-		cfg.Lease = client.Lease()
-	}
-	err = a.meet(profile, cfg.Profile, flags.update, func(p protocol.Profile) error {
-		_, err := client.ReplaceProfile(ctx, p)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	program.Env = append(a.connEnv(strings.Join(client.Servers(), ","), flags.env), gatewayEnv+"=1")
-	cfg.Trace = traces.WorkContext
-	return a.runWorker(ctx, shown, nil, cfg, program, func(handler worker.Handler) (*worker.Worker, error) { return worker.NewOver(client, cfg, handler) })
-}
-
-// meetGateway connects and registers the agent, and waits for a gateway if asked to.
-func (a *app) meetGateway(ctx context.Context, cfg worker.Config, flags *workFlags) (client *natsgateway.Client, profile protocol.Profile, done func(), err error) {
-	meet := func(ctx context.Context) error {
-		if client, done, err = a.dialGateway(ctx, cfg.Agent); err != nil {
-			return err
-		}
-		if profile, err = a.registerAtGateway(ctx, client, cfg.Profile); err != nil {
-			done()
-		}
-		return err
-	}
-	if !flags.wait.waits(a) {
-		err = meet(ctx)
-		return client, profile, done, err
-	}
-	a.waiting = true
-	defer func() { a.waiting = false }()
-	err = a.waitFor(ctx, broker.Config{Log: cfg.Log}, func(ctx context.Context) error {
-		err := meet(ctx)
-		if errors.Is(err, natsgateway.ErrNobody) {
-			err = &broker.SilenceError{After: a.timeout(), Last: err}
-		}
-		return err
-	})
-	return client, profile, done, err
-}
-
-// registerAtGateway registers the agent, or reads its profile. Where no gateway answers, the error
-// names the command to start: a worker would wait for one for ever.
-func (a *app) registerAtGateway(ctx context.Context, client *natsgateway.Client, wanted protocol.Profile) (protocol.Profile, error) {
-	ctx, cancel := a.asking(ctx)
-	defer cancel()
-	return client.Register(ctx, wanted, 0)
 }
 
 const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard
@@ -429,19 +434,8 @@ releases what it has at once, with 130 too; a third waits for nothing. A closed 
 
 // meetProfile adds the wanted settings to the existing profile, if asked to, and else names those
 // that it lacks: a capability that no handoff is routed by is a surprise better met here.
-func (a *app) meetProfile(ctx context.Context, b *broker.Broker, wanted protocol.Profile, update bool) error {
-	profile, err := b.Profile(ctx, wanted.ID)
-	if errors.Is(err, broker.ErrNotFound) {
-		return nil // the worker registers it
-	}
-	if err != nil {
-		return err
-	}
-	return a.meet(profile, wanted, update, func(p protocol.Profile) error { return b.PutProfile(ctx, p) })
-}
-
-// meet is meetProfile with the profile that is there.
-func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(protocol.Profile) error) error {
+func (a *app) meetProfile(ctx context.Context, at *workplace, wanted protocol.Profile, update bool) error {
+	profile := *at.profile
 	var lacking []string
 	for _, c := range wanted.Capabilities {
 		i := slices.IndexFunc(profile.Capabilities, func(has protocol.Capability) bool { return has.ID == c.ID })
@@ -480,21 +474,5 @@ func (a *app) meet(profile, wanted protocol.Profile, update bool, put func(proto
 	if err := profile.Validate(); err != nil {
 		return err
 	}
-	return put(profile)
-}
-
-// runWorker runs a program for each handoff until ctx ends. b is nil through a gateway.
-func (a *app) runWorker(ctx context.Context, shown *showing, b *broker.Broker, cfg worker.Config, program worker.ExecConfig, open func(worker.Handler) (*worker.Worker, error)) error {
-	handler, err := worker.NewExec(program)
-	if err != nil {
-		return err
-	}
-	w, err := open(handler)
-	if err != nil {
-		return err
-	}
-	a.hurry.Store(w.Hurry)
-	shown.worker(cfg.Agent, b, w)
-	shown.started()
-	return w.Run(ctx)
+	return at.replace(ctx, profile)
 }
