@@ -29,9 +29,8 @@ import (
 // a puller that never waits, because one lane always has offers, about the other lanes: when the
 // turn of a less urgent lane finds it empty, a request is left there.
 //
-// An offer also contains the number of offers left in its lane. If that is 0, and all other lanes
-// are known to be empty, a request is left at that lane without a sweep: a guess. Offers of lanes
-// later in the order are held until the engine has confirmed the guess.
+// An offer also contains the number of offers left in its lane. If that is 0, and each other lane has
+// a standing request, that lane gets one without a sweep.
 type puller struct {
 	j        *Engine
 	agent    string
@@ -49,10 +48,7 @@ type puller struct {
 	want   int     // of the current pull
 	takes  [4]bool // the lanes whose offers it accepts now
 	got    []broker.Delivery
-	guess  int               // the lane guessed to be empty; -1: none
-	probe  uint64            // the request that verifies the guess
-	held   []broker.Delivery // until the guess is verified
-	room   int               // between two pulls: how many offers may be kept
+	room   int // between two pulls: how many offers may be kept
 	kept   []broker.Delivery
 	keep   *time.Timer // releases them
 	lanes  []laneRequest
@@ -62,7 +58,7 @@ type puller struct {
 
 func newPuller(j *Engine, agent string) (*puller, error) {
 	p := &puller{j: j, agent: agent, inbox: j.nc.NewInbox() + ".", wake: make(chan struct{}, 1),
-		taken: j.takenCount(agent), lanes: make([]laneRequest, len(protocol.Priorities)), guess: -1,
+		taken: j.takenCount(agent), lanes: make([]laneRequest, len(protocol.Priorities)),
 		over: stoppedTimer(), lost: stoppedTimer()}
 	for _, lane := range protocol.Priorities {
 		p.subjects = append(p.subjects, apiPrefix+"CONSUMER.MSG.NEXT."+WorkStream+"."+laneConsumer(agent, lane))
@@ -140,7 +136,7 @@ func (p *puller) startPull(first int64, most int) bool {
 	defer p.mu.Unlock()
 	p.want, p.got, p.kept = most, p.kept, nil
 	if len(p.got) == 0 {
-		p.canGuess(first) // from now on offers are accepted
+		p.planSweep(first) // from now on offers are accepted
 		return false
 	}
 	p.keep.Stop()
@@ -159,7 +155,6 @@ func (p *puller) startPull(first int64, most int) bool {
 func (p *puller) finishPull(keep bool) []broker.Delivery {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endGuess()
 	p.room = 0
 	if keep {
 		p.room = p.want - len(p.got)
@@ -256,8 +251,8 @@ type laneRequest struct {
 	drained bool   // its last offer was the last of the lane
 }
 
-// ensureRequests ensures that every lane has a request, and verifies a guess if offers are held for
-// it. It returns when the first of the requests will count as lost.
+// ensureRequests ensures that every lane has a request. It returns when the first of the requests
+// will count as lost.
 func (p *puller) ensureRequests(expires time.Duration) (time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,12 +271,6 @@ func (p *puller) ensureRequests(expires time.Duration) (time.Time, error) {
 		if lost := lane.expires.Add(standingGrace); next.IsZero() || lost.Before(next) {
 			next = lost
 		}
-	}
-	if p.guess >= 0 && len(p.held) > 0 && p.probe == 0 {
-		p.serial++
-		p.probe = p.serial
-		p.lanes[p.guess].left++ // in case it brings an offer
-		return next, p.request(p.guess, p.probe, 1, 0)
 	}
 	return next, nil
 }
@@ -370,8 +359,6 @@ func (p *puller) receive(m *nats.Msg) {
 		return
 	case p.want > len(p.got) && p.takes[i]:
 		p.got = append(p.got, q)
-	case p.want > len(p.got)+len(p.held) && p.guess >= 0:
-		p.held = append(p.held, q)
 	default:
 		p.releaseDelivery(q)
 	}
@@ -385,35 +372,13 @@ func (p *puller) requestEnded(m *nats.Msg) {
 		return
 	}
 	status := m.Header.Get("Status")
-	if id == p.probe && p.guess >= 0 {
-		lane := &p.lanes[p.guess]
-		if lane.left--; lane.left <= 0 || statusError(status) != nil {
-			lane.id, lane.status = 0, status
-		}
-		p.confirmGuess()
-		return
-	}
 	for i := range p.lanes {
 		if lane := &p.lanes[i]; lane.id == id {
 			lane.id, lane.status = 0, status
-			if i == p.guess {
-				p.confirmGuess()
-			}
 			p.wakePull()
 		}
 	}
 }
-
-// confirmGuess ends a guess that the engine has confirmed: all lanes were empty when the held
-// offers arrived.
-func (p *puller) confirmGuess() {
-	p.guess, p.probe, p.takes = -1, 0, allLanes
-	p.got = append(p.got, p.held...)
-	p.held = nil
-	p.wakePull()
-}
-
-var allLanes = [4]bool{true, true, true, true}
 
 func (p *puller) releaseDelivery(d broker.Delivery) {
 	if err := d.Release(); err != nil {
@@ -445,14 +410,13 @@ func (p *puller) hasOffer() bool {
 	return len(p.got) > 0
 }
 
-// sweep collects ready offers for a pull; first is the number of offers taken before it. It sends
-// no request if it can guess that all lanes are empty. A long pull is usually followed by another
-// one.
+// sweep collects ready offers for a pull; first is the number of offers taken before it. A long pull
+// is usually followed by another one.
 func (p *puller) sweep(ctx context.Context, first int64, long bool) error {
 	p.mu.Lock()
-	unasked := p.canGuess(first)
+	needed := p.planSweep(first)
 	p.mu.Unlock()
-	if unasked {
+	if !needed {
 		return nil
 	}
 	for seen := p.countReceived(0); ; {
@@ -476,11 +440,10 @@ func (p *puller) sweep(ctx context.Context, first int64, long bool) error {
 	}
 }
 
-// canGuess plans a sweep, and reports whether it can be skipped: all lanes but one have a request,
-// and the last offer of that one was the last of its lane. Lanes before it in the order may be
-// accepted meanwhile. The caller holds p.mu.
-func (p *puller) canGuess(first int64) bool {
-	p.endGuess()
+// planSweep plans a sweep, and reports whether one is needed: it is not if each lane has a request,
+// or all but one have, and the last offer of that one was the last of its lane. The caller holds
+// p.mu.
+func (p *puller) planSweep(first int64) bool {
 	p.plan.reset(first, p.want)
 	unknown, at := 0, 0
 	for i := range p.lanes {
@@ -489,31 +452,12 @@ func (p *puller) canGuess(first int64) bool {
 			unknown, at = unknown+1, i
 		}
 	}
-	if unknown == 0 {
-		p.takes = allLanes
-		return true
-	}
-	if unknown > 1 || !p.lanes[at].drained || p.lanes[at].status != "" {
-		p.takes = [4]bool{true} // always accept the critical lane
+	if unknown == 0 || unknown == 1 && p.lanes[at].drained && p.lanes[at].status == "" {
+		p.takes = [4]bool{true, true, true, true}
 		return false
 	}
-	p.guess, p.takes = at, [4]bool{}
-	for _, lane := range broker.LaneOrder(first) {
-		i := laneIndex(lane)
-		p.takes[i] = true
-		if i == at {
-			break
-		}
-	}
+	p.takes = [4]bool{true} // always accept the critical lane
 	return true
-}
-
-// endGuess gives up an unconfirmed guess.
-func (p *puller) endGuess() {
-	for _, d := range p.held {
-		p.releaseDelivery(d)
-	}
-	p.guess, p.probe, p.held = -1, 0, nil
 }
 
 // countReceived records the received offers in the plan, except the first seen ones.
