@@ -61,10 +61,10 @@ func (a *app) checkActorFlag(cmd *cobra.Command) error {
 
 func newAnswer(a *app) *cobra.Command {
 	var (
-		file, text, reason, from string
-		set                      []string
-		permit, deny, letOthers  bool
-		question                 int
+		file, text, reason      string
+		set                     []string
+		permit, deny, letOthers bool
+		question                int
 	)
 	var answer protocol.Answer
 	cmd := a.act(&cobra.Command{
@@ -113,7 +113,7 @@ incomplete, or you may not give it.`,
 			if err := a.checkActor("by", answer.By); err != nil {
 				return err
 			}
-			from = cmp.Or(from, answer.By)
+			a.from = cmp.Or(a.from, answer.By)
 			answer.Question = cmp.Or(question, answer.Question)
 			answer.Text = cmp.Or(text, answer.Text)
 			answer.DenyReason = cmp.Or(reason, answer.DenyReason)
@@ -121,7 +121,7 @@ incomplete, or you may not give it.`,
 			answer.LetOthers = answer.LetOthers || letOthers
 			return addVariables(&answer.Variables, "--set", set)
 		},
-	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+	}, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
 		if answer.Question == 0 {
 			asking, err := s.Status(ctx, ticket)
 			if err != nil {
@@ -144,7 +144,7 @@ incomplete, or you may not give it.`,
 	fs.BoolVar(&deny, "deny", false, "deny what is asked for, for good")
 	fs.BoolVar(&letOthers, "let-others", false, "with --deny: another agent, or the next authority, may decide")
 	fs.StringVar(&reason, "reason", "", "why it is denied")
-	fromFlag(cmd, &from, "who answers")
+	a.fromFlag(cmd, "who answers")
 	return cmd
 }
 
@@ -157,7 +157,7 @@ func (a *app) onReader(ctx context.Context, agents []string, do func(context.Con
 	}
 	defer done()
 	a.noteUnknown(ctx, b, agents)
-	return do(ctx, a.session(b, ""))
+	return do(ctx, a.session(b))
 }
 
 // answersOf asks over an engine, each question within --timeout, and reports the silence meanwhile.
@@ -253,14 +253,8 @@ func (a *app) stand(f freshness, s ask.Position, cursor string) error {
 	return nil
 }
 
-// verdictFlags are the flags of approve and deny.
-type verdictFlags struct {
-	verdict api.Verdict
-	from    string
-}
-
 func newApprove(a *app) *cobra.Command {
-	var f verdictFlags
+	var verdict api.Verdict
 	cmd := a.verdictCommand(&cobra.Command{
 		Use:   "approve TICKET…",
 		Short: "Let an agent have a handoff that waits for an approval",
@@ -279,14 +273,14 @@ Exit codes: 0 approved; 9 it waits for no approval (any more), or not for yours.
 		Example: `  handoff approve 5f0c…
   handoff approve 5f0c… --agent deployer --comment "after the freeze"
   handoff inbox -o jsonl | jq -r 'select(.why == "approval") | .ticket' | xargs handoff approve`,
-	}, &f, "approved", (*api.Session).Approve)
-	cmd.Flags().BoolVar(&f.verdict.Any, "any", false, "approve every agent that gets it")
-	cmd.Flags().StringVar(&f.verdict.Reason, "comment", "", "what there is to say about it")
+	}, &verdict, "approved", (*api.Session).Approve)
+	cmd.Flags().BoolVar(&verdict.Any, "any", false, "approve every agent that gets it")
+	cmd.Flags().StringVar(&verdict.Reason, "comment", "", "what there is to say about it")
 	return cmd
 }
 
 func newDeny(a *app) *cobra.Command {
-	var f verdictFlags
+	var verdict api.Verdict
 	cmd := a.verdictCommand(&cobra.Command{
 		Use:   "deny TICKET…",
 		Short: "End a handoff that waits for an approval",
@@ -301,18 +295,18 @@ What an agent asks for during its work is denied by "handoff answer TICKET --den
 
 Exit codes: 0 denied; 9 it waits for no approval (any more), or not for yours.`,
 		Example: `  handoff deny 5f0c… --reason "not before the release"`,
-	}, &f, "denied", (*api.Session).Deny)
-	cmd.Flags().StringVar(&f.verdict.Reason, "reason", "", "why; required")
+	}, &verdict, "denied", (*api.Session).Deny)
+	cmd.Flags().StringVar(&verdict.Reason, "reason", "", "why; required")
 	return cmd
 }
 
 // verdictCommand gives a verdict on each ticket.
-func (a *app) verdictCommand(cmd *cobra.Command, f *verdictFlags, done string,
+func (a *app) verdictCommand(cmd *cobra.Command, verdict *api.Verdict, done string,
 	decide func(*api.Session, context.Context, api.Verdict) (protocol.State, error)) *cobra.Command {
-	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", f.verdict.Reason) }
-	a.actOnEach(cmd, &f.from, func(ctx context.Context, s *api.Session, ticket string) error {
-		f.verdict.Ticket = ticket
-		state, err := decide(s, ctx, f.verdict)
+	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", verdict.Reason) }
+	a.actOnEach(cmd, func(ctx context.Context, s *api.Session, ticket string) error {
+		verdict.Ticket = ticket
+		state, err := decide(s, ctx, *verdict)
 		if err != nil {
 			return adviseRaise(err, ticket)
 		}
@@ -322,8 +316,8 @@ func (a *app) verdictCommand(cmd *cobra.Command, f *verdictFlags, done string,
 		}
 		return a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now)
 	})
-	cmd.Flags().StringVar(&f.verdict.Agent, "agent", "", "the `AGENT` that you were asked about (default: the one that is asked about now)")
+	cmd.Flags().StringVar(&verdict.Agent, "agent", "", "the `AGENT` that you were asked about (default: the one that is asked about now)")
 	a.agentFlags(cmd, "agent")
-	fromFlag(cmd, &f.from, "who decides")
+	a.fromFlag(cmd, "who decides")
 	return cmd
 }

@@ -119,7 +119,7 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 			return x.Add(ctx, e)
 		})
 	} else {
-		_, err = filter.handoffs(ctx, a.session(b, ""), 0, func(ticket string) error {
+		_, err = filter.handoffs(ctx, a.session(b), 0, func(ticket string) error {
 			tell("handoff: %d lines written\n", x.Lines())
 			chosen, err := x.AddHandoff(ctx, ticket, filter.keeps)
 			if chosen {

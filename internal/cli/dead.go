@@ -212,7 +212,7 @@ func trailWho(entry protocol.TrailEntry) string {
 // redriveOptions are the flags of dead redrive.
 type redriveOptions struct {
 	deadFilter
-	to, from        string
+	to              string
 	all, yes, again bool
 }
 
@@ -258,7 +258,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 						return err
 					}
 				}
-				return a.redrive(ctx, a.session(s.b, o.from), tickets, o.to, o.again)
+				return a.redrive(ctx, s.session, tickets, o.to, o.again)
 			})
 		},
 	}
@@ -267,7 +267,7 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --all: do it")
 	cmd.Flags().StringVar(&o.to, "to", "", "send them to this `AGENT` instead")
 	cmd.Flags().BoolVar(&o.again, "again", false, "offer them to the agents that refused them, too")
-	fromFlag(cmd, &o.from, "who redrives")
+	a.fromFlag(cmd, "who redrives")
 	a.agentFlags(cmd, "to", "from")
 	return cmd
 }

@@ -231,7 +231,7 @@ func (a *app) showNew(entries []dossier.InboxEntry, seen map[string]bool) (map[s
 }
 
 func newDismiss(a *app) *cobra.Command {
-	var note, from string
+	var note string
 	cmd := a.actOnEach(&cobra.Command{
 		Use:   "dismiss TICKET…",
 		Short: "Take closed handoffs out of the inbox",
@@ -242,7 +242,7 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		Example: `  handoff dismiss 5f0c… --note "known outage"
   handoff inbox -o jsonl | jq -r 'select(.why == "look") | .ticket' | xargs handoff dismiss`,
 		PreRunE: func(*cobra.Command, []string) error { return checkWords("note", note) },
-	}, &from, func(ctx context.Context, s *api.Session, ticket string) error {
+	}, func(ctx context.Context, s *api.Session, ticket string) error {
 		state, err := s.Dismiss(ctx, ticket, note)
 		if err != nil {
 			return err
@@ -250,6 +250,6 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		return a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket)
 	})
 	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
-	fromFlag(cmd, &from, "who dismisses it")
+	a.fromFlag(cmd, "who dismisses it")
 	return cmd
 }

@@ -14,18 +14,17 @@ import (
 // Actions of a person, or of an agent in charge, on a handoff that another agent has: each works on
 // every open handoff, whichever agent has it now.
 
-// act is a command that does something with a ticket, on behalf of from, and prints the
-// state after it.
-func (a *app) act(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error)) *cobra.Command {
+// act is a command that does something with a ticket, and prints the state after it.
+func (a *app) act(cmd *cobra.Command, do func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error)) *cobra.Command {
 	cmd.Args = takes("a TICKET")
 	cmd.RunE = a.onTicket(func(ctx context.Context, s *source, ticket string) error {
-		return a.state(do(ctx, a.session(s.b, *from), ticket))
+		return a.state(do(ctx, s.session, ticket))
 	})
 	return cmd
 }
 
-// actOnEach is a command that does something short with each of its tickets, on behalf of from.
-func (a *app) actOnEach(cmd *cobra.Command, from *string, do func(ctx context.Context, s *api.Session, ticket string) error) *cobra.Command {
+// actOnEach is a command that does something short with each of its tickets.
+func (a *app) actOnEach(cmd *cobra.Command, do func(ctx context.Context, s *api.Session, ticket string) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
@@ -39,7 +38,7 @@ func (a *app) actOnEach(cmd *cobra.Command, from *string, do func(ctx context.Co
 		}
 		return a.onEngine(cmd.Context(), func(ctx context.Context, s *source) error {
 			for _, ticket := range tickets {
-				if err := do(ctx, a.session(s.b, *from), ticket); err != nil {
+				if err := do(ctx, s.session, ticket); err != nil {
 					return err
 				}
 			}
@@ -50,14 +49,14 @@ func (a *app) actOnEach(cmd *cobra.Command, from *string, do func(ctx context.Co
 }
 
 // fromFlag names the actor, if not the one of the environment.
-func fromFlag(cmd *cobra.Command, from *string, who string) {
-	cmd.Flags().StringVar(from, "from", "", who+" (default $HANDOFF_AGENT, else human)")
+func (a *app) fromFlag(cmd *cobra.Command, who string) {
+	cmd.Flags().StringVar(&a.from, "from", "", who+" (default $HANDOFF_AGENT, else human)")
 }
 
 func newCancel(a *app) *cobra.Command {
 	var (
-		reason, from string
-		children     bool
+		reason   string
+		children bool
 	)
 	cmd := a.act(&cobra.Command{
 		Use:   "cancel TICKET",
@@ -75,7 +74,7 @@ Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed alread
   handoff cancel 5f0c… && handoff wait 5f0c… --timeout 1m
   handoff cancel 5f0c… --children`,
 		PreRunE: func(*cobra.Command, []string) error { return checkWords("reason", reason) },
-	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+	}, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
 		return s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason})
 	})
 	alone := cmd.RunE
@@ -88,19 +87,19 @@ Exit codes: 0 cancelled, or the worker was asked to stop; 9 it was closed alread
 			return err
 		}
 		return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error { // a group may have a thousand
-			return a.state(a.session(s.b, from).Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
+			return a.state(s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: reason, Children: true}))
 		})
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
 	cmd.Flags().BoolVar(&children, "children", false, "cancel what it has handed off, too")
-	fromFlag(cmd, &from, "who asks")
+	a.fromFlag(cmd, "who asks")
 	return cmd
 }
 
 func newReroute(a *app) *cobra.Command {
 	var (
-		to, reason, from, deadline string
-		until                      time.Time
+		to, reason, deadline string
+		until                time.Time
 	)
 	cmd := a.act(&cobra.Command{
 		Use:   "reroute TICKET --to AGENT",
@@ -131,13 +130,13 @@ Exit codes: 0 it is offered there; 9 no such agent, it is not fit, or the handof
 			}
 			return checkWords("reason", reason)
 		},
-	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+	}, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
 		return s.Reroute(ctx, api.Reroute{Ticket: ticket, To: to, Reason: reason, Deadline: until})
 	})
 	cmd.Flags().StringVar(&deadline, "deadline", "", "a new deadline: `WHEN`, as a duration from now (2h, 3d) or an instant")
 	cmd.Flags().StringVar(&to, "to", "", "the `AGENT` that gets it; required")
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
-	fromFlag(cmd, &from, "who reroutes")
+	a.fromFlag(cmd, "who reroutes")
 	a.agentFlags(cmd, "to", "from")
 	return cmd
 }

@@ -22,7 +22,6 @@ func raiseCommand(ticket, limit string) string {
 
 func newRaise(a *app) *cobra.Command {
 	var more protocol.Amounts
-	var from string
 	cmd := a.act(&cobra.Command{
 		Use:   "raise TICKET",
 		Short: "Add to the limits of an open handoff",
@@ -39,7 +38,7 @@ Exit codes: 0 added; 3 no such ticket; 9 it is closed, or has no such limit.`,
 			}
 			return nil
 		},
-	}, &from, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
+	}, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
 		return s.Raise(ctx, ticket, more)
 	})
 	fs := cmd.Flags()
@@ -47,6 +46,6 @@ Exit codes: 0 added; 3 no such ticket; 9 it is closed, or has no such limit.`,
 	fs.Int64Var(&more.Agents, "agents", 0, "`N` agents more")
 	fs.Int64Var(&more.Tokens, "tokens", 0, "`N` tokens more")
 	fs.Var((*costValue)(&more.CostMicros), "cost", "as much more cost, as 0.50")
-	fromFlag(cmd, &from, "who allows it")
+	a.fromFlag(cmd, "who allows it")
 	return cmd
 }

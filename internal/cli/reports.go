@@ -421,9 +421,9 @@ once. After a cancel it is the end of it.`,
 
 func newRollback(a *app) *cobra.Command {
 	var (
-		flags        resultFlags
-		reason, from string
-		partial      *protocol.Result
+		flags   resultFlags
+		reason  string
+		partial *protocol.Result
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback TICKET|LEASE --reason WHY",
@@ -471,14 +471,14 @@ already, or no reason given.`,
 				})(cmd, args)
 			}
 			return a.onTicket(func(ctx context.Context, s *source, ticket string) error {
-				return a.state(a.session(s.b, from).RollBack(ctx, ticket, reason))
+				return a.state(s.session.RollBack(ctx, ticket, reason))
 			})(cmd, args)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&reason, "reason", "", "why; required")
-	fromFlag(cmd, &from, "who asks for it, with a TICKET")
+	a.fromFlag(cmd, "who asks for it, with a TICKET")
 	flags.declare(fs, false)
 	return cmd
 }

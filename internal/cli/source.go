@@ -111,14 +111,13 @@ func (a *app) onTicket(do func(context.Context, *source, string) error) func(*co
 
 // direct returns the operations of the engine itself.
 func (a *app) direct(b *broker.Broker) *source {
-	session := a.session(b, "")
+	session := a.session(b)
 	return &source{AgentOperations: session, b: b, session: session, see: (&speaker{a: a, b: b}).see}
 }
 
-// session returns all operations on behalf of an agent; empty is whom this command line
-// acts for.
-func (a *app) session(b *broker.Broker, from string) *api.Session {
-	return api.New(b, api.Config{CountOn: a.engine.ResumeCount, Index: a.answersOf(b)}).As(api.Local(cmp.Or(a.programOf(), from, a.me())))
+// session returns all operations on behalf of whom this command line acts for.
+func (a *app) session(b *broker.Broker) *api.Session {
+	return api.New(b, api.Config{CountOn: a.engine.ResumeCount, Index: a.answersOf(b)}).As(api.Local(cmp.Or(a.programOf(), a.from, a.me())))
 }
 
 // onSession is the RunE of a command that does something short with all operations, on behalf
