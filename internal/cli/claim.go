@@ -21,7 +21,7 @@ import (
 const claimLease = 10 * time.Minute
 
 func newClaim(a *app) *cobra.Command {
-	request, gateway := api.Claim{}, false
+	var request api.Claim
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
 		Short: "Take the next handoff from an agent's queue",
@@ -76,23 +76,22 @@ why); 9 no such agent.`,
   LEASE=$(sed -n 's/^LEASE //p' claimed)
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd, request, gateway) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd, request) },
 	}
 	cmd.Flags().StringVar(&request.Agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
 	durationVar(cmd.Flags(), &request.Wait, "wait", 0, "wait this long for an offer (default: take what is there)")
 	durationVar(cmd.Flags(), &request.Lease, "lease", claimLease, "how long the claim lives without a heartbeat")
 	cmd.Flags().BoolVar(&request.Accept, "accept", false, "accept at once and begin, without a separate ack")
 	fieldVar(cmd.Flags(), &request.AckWithin, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
-	gatewayFlag(cmd, &gateway)
+	a.gatewayFlag(cmd)
 	a.agentFlags(cmd, "agent")
 	return cmd
 }
 
 // claim takes an offer and prints it.
-func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
+func (a *app) claim(cmd *cobra.Command, request api.Claim) error {
 	ctx := cmd.Context()
-	gateway, err := a.throughGateway(cmd, gateway, "ack-within")
-	if err != nil {
+	if err := a.throughGateway(cmd, "ack-within"); err != nil {
 		return err
 	}
 	request.Agent, request.Host = cmp.Or(request.Agent, a.programOf(), a.env("HANDOFF_AGENT")), hostname()
@@ -108,10 +107,10 @@ func (a *app) claim(cmd *cobra.Command, request api.Claim, gateway bool) error {
 	request.Skipped = func(ticket string, refused bool, err error) {
 		a.notef("handoff: %s %s: %v\n", map[bool]string{true: "refused", false: "skipped"}[refused], ticket, err)
 	}
-	if gateway && !request.Accept {
+	if a.through && !request.Accept {
 		return usagef("claim --gateway needs --accept: an offer that is not accepted stays with one gateway")
 	}
-	s, done, err := a.sourceWith(ctx, gateway, request.Agent, broker.Config{Log: a.log(false)}) // logs the entries removed from the queue
+	s, done, err := a.sourceWith(ctx, a.through, request.Agent, broker.Config{Log: a.log(false)}) // logs the entries removed from the queue
 	if err != nil {
 		return err
 	}

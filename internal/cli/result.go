@@ -21,8 +21,7 @@ import (
 )
 
 func newResult(a *app) *cobra.Command {
-	var late, asReturn, withPackage bool
-	var gateway, chain bool
+	var late, asReturn, withPackage, chain bool
 	var wait string
 	cmd := &cobra.Command{
 		Use:   "result TICKET",
@@ -51,14 +50,13 @@ func newResult(a *app) *cobra.Command {
 			if limit != nil && (late || asReturn) {
 				return usagef("--wait prints a result; --late and --return do not go with it")
 			}
-			through, err := a.throughGateway(cmd, gateway, "late", "package")
-			if err != nil {
+			if err := a.throughGateway(cmd, "late", "package"); err != nil {
 				return err
 			}
 			if limit != nil {
-				return a.waitResult(cmd.Context(), through, args[0], chain, *limit)
+				return a.waitResult(cmd.Context(), args[0], chain, *limit)
 			}
-			return a.onSource(cmd.Context(), through, args[0], func(ctx context.Context, s *source, ticket string) error {
+			return a.onSource(cmd.Context(), args[0], func(ctx context.Context, s *source, ticket string) error {
 				switch {
 				case late:
 					return a.lateResults(ctx, s, ticket)
@@ -73,7 +71,7 @@ func newResult(a *app) *cobra.Command {
 	fs.StringVar(&wait, "wait", "", "wait for the end first, at most `DURATION`; it is written with =, as in --wait=30s")
 	fs.Lookup("wait").NoOptDefVal = waitForever
 	a.personFlag(cmd)
-	gatewayFlag(cmd, &gateway)
+	a.gatewayFlag(cmd)
 	chainFlag(cmd, &chain, "print the result of the last handoff of the chain")
 	cmd.Flags().BoolVar(&late, "late", false, "print the results of workers that were stopped, or had lost their lease")
 	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
@@ -82,12 +80,12 @@ func newResult(a *app) *cobra.Command {
 }
 
 // waitResult waits for the end of a handoff, or of its chain, and prints its result.
-func (a *app) waitResult(ctx context.Context, gateway bool, text string, chain bool, limit time.Duration) error {
-	ticket, err := a.throughTicket(ctx, gateway, text)
+func (a *app) waitResult(ctx context.Context, text string, chain bool, limit time.Duration) error {
+	ticket, err := a.throughTicket(ctx, text)
 	if err != nil {
 		return err
 	}
-	s, done, err := a.source(ctx, gateway, a.env("HANDOFF_AGENT"))
+	s, done, err := a.source(ctx, a.through, a.env("HANDOFF_AGENT"))
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,7 @@ type app struct {
 	command string // which one it is
 	traces  *telemetry.Traces
 	engine  *jetstream.Engine // of the broker that connect returned; nil before
+	through bool              // it goes through a gateway; see throughGateway
 	from    string            // for whom the command acts, if a flag names one
 	slip    string            // a name that selects handoffs, and that no agent has
 }

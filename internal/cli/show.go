@@ -21,7 +21,6 @@ import (
 type showOptions struct {
 	full, budget, context, brief bool
 	section                      string
-	gateway                      bool
 }
 
 func newShow(a *app) *cobra.Command {
@@ -65,7 +64,7 @@ stored context has expired.`,
   handoff show 5f0c… --context --section conversation_history > talk.json
   handoff show "$HANDOFF_TICKET" --context --gateway`,
 		Args:    takes("a TICKET"),
-		PreRunE: o.check,
+		PreRunE: func(*cobra.Command, []string) error { return o.check(a) },
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.context {
@@ -81,11 +80,11 @@ stored context has expired.`,
 	fs.BoolVar(&o.context, "context", false, "print its whole context, also where it went by reference")
 	fs.StringVar(&o.section, "section", "", "with --context: print this `FIELD` of it alone, such as variables or conversation_history")
 	fs.BoolVar(&o.brief, "brief", false, "print it as instructions for its agent")
-	gatewayFlag(cmd, &o.gateway)
+	a.gatewayFlag(cmd)
 	return cmd
 }
 
-func (o *showOptions) check(*cobra.Command, []string) error {
+func (o *showOptions) check(a *app) error {
 	given := 0
 	for _, is := range []bool{o.full, o.budget, o.context, o.brief} {
 		if is {
@@ -95,7 +94,7 @@ func (o *showOptions) check(*cobra.Command, []string) error {
 	switch {
 	case given > 1:
 		return usagef("--full, --budget, --context and --brief do not go together")
-	case !o.context && (o.section != "" || o.gateway):
+	case !o.context && (o.section != "" || a.through):
 		return usagef("--section and --gateway go with --context")
 	}
 	return nil
@@ -118,11 +117,10 @@ func (a *app) showOne(ctx context.Context, r dossier.Reader, o *showOptions, tic
 }
 
 func (a *app) showContext(cmd *cobra.Command, o *showOptions, ticket string) error {
-	through, err := a.throughGateway(cmd, o.gateway)
-	if err != nil {
+	if err := a.throughGateway(cmd); err != nil {
 		return err
 	}
-	return a.onSource(cmd.Context(), through, ticket, func(ctx context.Context, s *source, ticket string) error {
+	return a.onSource(cmd.Context(), ticket, func(ctx context.Context, s *source, ticket string) error {
 		whole, err := s.Context(ctx, ticket)
 		if err != nil {
 			return err

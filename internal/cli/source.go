@@ -30,23 +30,28 @@ const gatewayHelp = `--gateway (or HANDOFF_GATEWAY=1) goes through a gateway (ha
 that may not reach the engine itself. Answers come to subjects that begin with _INBOX_
 and the agent's name.`
 
-func gatewayFlag(cmd *cobra.Command, gateway *bool) {
-	cmd.Flags().BoolVar(gateway, "gateway", false, "go through a gateway instead of to the engine itself ($"+gatewayEnv+")")
+func (a *app) gatewayFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&a.through, "gateway", false, "go through a gateway instead of to the engine itself ($"+gatewayEnv+")")
 }
 
-// throughGateway reports whether a command goes through a gateway, and refuses the flags that
-// need the engine itself then.
-func (a *app) throughGateway(cmd *cobra.Command, through bool, engineFlags ...string) (bool, error) {
+// throughGateway decides whether a command goes through a gateway, and refuses the flags that need
+// the engine itself then.
+func (a *app) throughGateway(cmd *cobra.Command, engineFlags ...string) (err error) {
 	if text := a.env(gatewayEnv); text != "" && !cmd.Flags().Changed("gateway") {
-		var err error
-		if through, err = strconv.ParseBool(text); err != nil {
-			return false, usagef("%s=%s: must be 1 or 0", gatewayEnv, text)
+		if a.through, err = strconv.ParseBool(text); err != nil {
+			return usagef("%s=%s: must be 1 or 0", gatewayEnv, text)
 		}
 	}
-	if !through {
-		return false, nil
+	var given []string
+	for _, flag := range engineFlags {
+		if a.through && cmd.Flags().Changed(flag) {
+			given = append(given, "--"+flag)
+		}
 	}
-	return true, notThroughGateway(cmd, engineFlags...)
+	if len(given) == 0 {
+		return nil
+	}
+	return usagef("%s does not go through a gateway: it needs the engine itself", strings.Join(given, ", "))
 }
 
 // source has the operations of an agent: those of the engine, or of a gateway.
@@ -96,17 +101,17 @@ func (a *app) onEngine(ctx context.Context, do func(context.Context, *source) er
 }
 
 // onSource does something short with a ticket.
-func (a *app) onSource(ctx context.Context, gateway bool, text string, do func(context.Context, *source, string) error) error {
-	ticket, err := a.throughTicket(ctx, gateway, text)
+func (a *app) onSource(ctx context.Context, text string, do func(context.Context, *source, string) error) error {
+	ticket, err := a.throughTicket(ctx, text)
 	if err != nil {
 		return err
 	}
-	return a.on(ctx, gateway, a.env("HANDOFF_AGENT"), func(ctx context.Context, s *source) error { return do(ctx, s, ticket) })
+	return a.on(ctx, a.through, a.env("HANDOFF_AGENT"), func(ctx context.Context, s *source) error { return do(ctx, s, ticket) })
 }
 
 // onTicket is the RunE of a command that does something short with a TICKET and the engine itself.
 func (a *app) onTicket(do func(context.Context, *source, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error { return a.onSource(cmd.Context(), false, args[0], do) }
+	return func(cmd *cobra.Command, args []string) error { return a.onSource(cmd.Context(), args[0], do) }
 }
 
 // direct returns the operations of the engine itself.
@@ -172,20 +177,6 @@ func (a *app) dialGateway(ctx context.Context, agent string) (*natsgateway.Clien
 	return client, func() { client.Close(); nc.Close() }, nil
 }
 
-// notThroughGateway refuses flags that need the engine itself.
-func notThroughGateway(cmd *cobra.Command, flags ...string) error {
-	var given []string
-	for _, flag := range flags {
-		if cmd.Flags().Changed(flag) {
-			given = append(given, "--"+flag)
-		}
-	}
-	if len(given) == 0 {
-		return nil
-	}
-	return usagef("%s does not go through a gateway: it needs the engine itself", strings.Join(given, ", "))
-}
-
 // lastTicket is the argument for the ticket that this user submitted last.
 const lastTicket = "-"
 
@@ -211,8 +202,8 @@ func (a *app) ticket(ctx context.Context, text string) (string, error) {
 }
 
 // throughTicket is ticket for a command that may go through a gateway, which finds no tickets.
-func (a *app) throughTicket(ctx context.Context, gateway bool, text string) (string, error) {
-	if gateway && text != lastTicket {
+func (a *app) throughTicket(ctx context.Context, text string) (string, error) {
+	if a.through && text != lastTicket {
 		return protocol.ParseTicket(text)
 	}
 	return a.ticket(ctx, text)

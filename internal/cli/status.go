@@ -17,8 +17,7 @@ import (
 )
 
 func newStatus(a *app) *cobra.Command {
-	var withPackage bool
-	var gateway, chain bool
+	var withPackage, chain bool
 	cmd := &cobra.Command{
 		Use:     "status TICKET",
 		Aliases: []string{"info"},
@@ -39,11 +38,10 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
   handoff status 5f0c… --package`,
 		Args: takes("a TICKET"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			through, err := a.throughGateway(cmd, gateway, "package")
-			if err != nil {
+			if err := a.throughGateway(cmd, "package"); err != nil {
 				return err
 			}
-			return a.onSource(cmd.Context(), through, args[0], func(ctx context.Context, s *source, ticket string) error {
+			return a.onSource(cmd.Context(), args[0], func(ctx context.Context, s *source, ticket string) error {
 				if withPackage { // of the handoff itself
 					body, err := s.session.Package(ctx, ticket)
 					return printed(a, json.RawMessage(body), err, a.document)
@@ -71,7 +69,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 			})
 		},
 	}
-	gatewayFlag(cmd, &gateway)
+	a.gatewayFlag(cmd)
 	chainFlag(cmd, &chain, "show the handoff that the chain has come to")
 	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed off, as JSON, instead")
 	return cmd

@@ -33,11 +33,10 @@ const waitForever = "forever"
 
 type submitOptions struct {
 	packageFlags
-	child   childFlags
-	orRun   orRun
-	dryRun  bool
-	wait    string
-	gateway bool
+	child  childFlags
+	orRun  orRun
+	dryRun bool
+	wait   string
 
 	limit   *time.Duration // of the wait: nil is not to wait, negative is to wait without end
 	changed func(flag string) bool
@@ -66,7 +65,7 @@ func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	o.child.declare(fs)
 	fs.BoolVar(&o.dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
 	fs.Bool("no-lease", false, "inside a worker: submit beside the handoff being worked on, and not under its lease ($"+worker.EnvLease+")")
-	gatewayFlag(cmd, &o.gateway)
+	a.gatewayFlag(cmd)
 	fs.StringVar(&o.wait, "wait", "", "wait for the end of the chain, at most `DURATION`, and print its result; it is written with =, as in --wait=30s")
 	fs.Lookup("wait").NoOptDefVal = waitForever
 	a.personFlag(cmd)
@@ -117,15 +116,15 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) err
 	if o.awaits(a.env) {
 		return a.runSubmitAwaited(cmd.Context(), o)
 	}
-	through, err := a.throughGateway(cmd, o.gateway, "for", "under", "await", "dry-run")
+	err := a.throughGateway(cmd, "for", "under", "await", "dry-run")
 	if err == nil && o.changed("parent") && o.parent != "" {
-		o.parent, err = a.throughTicket(cmd.Context(), through, o.parent)
+		o.parent, err = a.throughTicket(cmd.Context(), o.parent)
 		err = inField(err, "parent", "")
 	}
 	if err != nil {
 		return err
 	}
-	err = a.submitPackage(cmd.Context(), o, through)
+	err = a.submitPackage(cmd.Context(), o)
 	if o.orRun.takes(err) {
 		return o.orRun.instead(cmd.Context(), a, err)
 	}
@@ -133,7 +132,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) err
 }
 
 // submitPackage submits one package.
-func (a *app) submitPackage(ctx context.Context, o *submitOptions, through bool) error {
+func (a *app) submitPackage(ctx context.Context, o *submitOptions) error {
 	pkg, err := o.buildFor(ctx, a)
 	if err == nil {
 		err = o.orRun.keep(ctx, a, pkg)
@@ -142,7 +141,7 @@ func (a *app) submitPackage(ctx context.Context, o *submitOptions, through bool)
 		return err
 	}
 	a.warnArtifacts(o.artifacts)
-	return o.hint(a.submit(ctx, pkg, o, through))
+	return o.hint(a.submit(ctx, pkg, o))
 }
 
 // offline is a broker without an engine, which prepares packages.
@@ -165,12 +164,12 @@ func (a *app) prepare(ctx context.Context, pkg protocol.Package) (broker.Prepare
 }
 
 // submit submits a package to the engine, or through a gateway; to the engine also under a lease.
-func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions, through bool) (err error) {
+func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions) (err error) {
 	lease := o.child.lease
 	switch {
-	case through && pkg.Source == "":
+	case a.through && pkg.Source == "":
 		return usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT, or give --from")
-	case through:
+	case a.through:
 		pkg.Key = cmp.Or(pkg.Key, uuid.NewString()) // so that it may be sent again
 	case lease == "":
 		lease = o.leaseOf(pkg)
@@ -181,12 +180,12 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 			return err
 		}
 	}
-	s, done, err := a.source(ctx, through, pkg.Source)
+	s, done, err := a.source(ctx, a.through, pkg.Source)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if pkg.Parent != "" && lease == "" && !through {
+	if pkg.Parent != "" && lease == "" && !a.through {
 		if prepared, err = a.inherited(ctx, s.b, pkg); err != nil {
 			return err
 		}

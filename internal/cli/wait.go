@@ -59,21 +59,19 @@ passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 			if err := o.check(cmd.Flags().Changed); err != nil {
 				return err
 			}
-			through, err := a.throughGateway(cmd, o.gateway, "cancel-on-timeout", "tree")
-			if err != nil {
+			if err := a.throughGateway(cmd, "cancel-on-timeout", "tree"); err != nil {
 				return err
 			}
-			if through && o.until == untilReturned {
+			if a.through && o.until == untilReturned {
 				return usagef("--until %s does not go through a gateway: closed, accepted and asked do", o.until)
 			}
-			ticket, err := a.throughTicket(cmd.Context(), through, args[0])
+			ticket, err := a.throughTicket(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			if o.tree {
 				return a.waitTree(cmd.Context(), ticket, o.limit)
 			}
-			o.gateway = through
 			return a.wait(cmd.Context(), ticket, o)
 		},
 	}
@@ -83,7 +81,7 @@ passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 	chainFlag(cmd, &o.chain, "wait for the end of the chain")
 	cmd.Flags().BoolVar(&o.tree, "tree", false, "wait for everything that follows from the handoff")
 	a.personFlag(cmd)
-	gatewayFlag(cmd, &o.gateway)
+	a.gatewayFlag(cmd)
 	a.words(cmd, "until", untilWords...)
 	return cmd
 }
@@ -94,7 +92,7 @@ const untilReturned = "returned"
 var untilWords = []string{"closed", "accepted", "asked", untilReturned}
 
 func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
-	s, done, err := a.source(ctx, o.gateway, a.env("HANDOFF_AGENT"))
+	s, done, err := a.source(ctx, a.through, a.env("HANDOFF_AGENT"))
 	if err != nil {
 		return err
 	}
@@ -128,7 +126,6 @@ type waitOptions struct {
 	timeout time.Duration
 	until   string
 	cancel  bool
-	gateway bool
 	chain   bool
 	tree    bool
 

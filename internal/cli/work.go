@@ -36,7 +36,7 @@ type workFlags struct {
 	cleanupTimeout     time.Duration
 	handoffs           string
 	enableHandoffs     bool
-	update, gateway    bool
+	update             bool
 	person             bool
 	serviceFlags
 }
@@ -83,7 +83,7 @@ func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs.StringVar(&flags.bid, "bid", "", "`PROGRAM` that prints the bid for a call on its input; the same as --bids without it")
 	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
 	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
-	gatewayFlag(cmd, &flags.gateway)
+	a.gatewayFlag(cmd)
 	flags.serviceFlags.declare(cmd)
 	a.agentFlags(cmd, "agent")
 	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
@@ -138,12 +138,11 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 	}
 	a.noteUnset(flags.env)
 	a.endWithin(flags.drain + workEnd)
-	through, err := a.throughGateway(cmd, flags.gateway)
-	if err != nil {
+	if err := a.throughGateway(cmd); err != nil {
 		return err
 	}
 	reach := a.reachEngine
-	if through {
+	if a.through {
 		reach = a.reachGateway
 	}
 	return a.serveOver(cmd.Context(), &flags.serviceFlags, func(ctx context.Context, log *slog.Logger, shown *showing) (func() error, func(), error) {
