@@ -62,18 +62,12 @@ func (c *Session) Status(ctx context.Context, ticket string) (protocol.State, er
 // Wait implements Source. It fails if the engine cannot be reached at the first read, and waits for
 // an engine that becomes unreachable later.
 func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protocol.State, error) {
-	if err := until.check(); err != nil {
-		return protocol.State{}, err
-	}
 	return c.follow(ctx, "Wait", ticket, until, false, unseen)
 }
 
 // Follow waits like WaitChain, or without chain like Wait. It calls seen with each state of the
 // awaited handoff. An error of seen ends the wait, and is returned with that state.
 func (c *Session) Follow(ctx context.Context, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
-	if err := until.check(); err != nil {
-		return protocol.State{}, err
-	}
 	return c.follow(ctx, "Wait", ticket, until, chain, seen)
 }
 
@@ -81,6 +75,9 @@ func unseen(protocol.State) error { return nil }
 
 // follow waits for a handoff, or for the last one of its chain.
 func (c *Session) follow(ctx context.Context, operation, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
+	if err := until.check(); err != nil {
+		return protocol.State{}, err
+	}
 	state, err := c.find(ctx, operation, ticket)
 	if err != nil {
 		return state, cmp.Or(ctx.Err(), err)
@@ -327,9 +324,6 @@ func (c *Session) ChainResult(ctx context.Context, ticket string) (protocol.Resu
 
 // WaitChain implements Source.
 func (c *Session) WaitChain(ctx context.Context, ticket string, until Until) (protocol.State, error) {
-	if err := until.check(); err != nil {
-		return protocol.State{}, err
-	}
 	return c.follow(ctx, "WaitChain", ticket, until, true, unseen)
 }
 

@@ -69,9 +69,6 @@ passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 			if err != nil {
 				return err
 			}
-			if o.tree {
-				return a.waitTree(cmd.Context(), ticket, o.limit)
-			}
 			return a.wait(cmd.Context(), ticket, o)
 		},
 	}
@@ -97,6 +94,9 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 		return err
 	}
 	defer done()
+	if o.tree {
+		return a.waitTree(ctx, s, ticket, o.limit)
+	}
 	state, err := waitFor(ctx, s, ticket, o.chain, o.limit, o.until)
 	if o.cancel && is[*openError](err) {
 		state, err = cancelLate(ctx, s, ticket, state, o.chain)
@@ -279,12 +279,7 @@ func (e *openTreeError) Error() string {
 }
 
 // waitTree waits for everything that follows from a handoff, and prints the end of its chain.
-func (a *app) waitTree(ctx context.Context, ticket string, limit time.Duration) error {
-	s, done, err := a.source(ctx, false, "")
-	if err != nil {
-		return err
-	}
-	defer done()
+func (a *app) waitTree(ctx context.Context, s *source, ticket string, limit time.Duration) error {
 	last, open, err := a.awaitTree(ctx, s, ticket, limit)
 	if last.Ticket == "" {
 		return err
