@@ -155,7 +155,7 @@ func skip(ctx context.Context, offer *broker.Offer, holder protocol.Holder, err 
 func (c *Session) nothingFor(ctx context.Context, agent string) error {
 	inHand, limit, err := c.s.b.Capacity(ctx, agent)
 	if err == nil && limit > 0 && inHand >= limit {
-		return protocol.Errorf(protocol.CodeNothingToClaim, "max_concurrency", "%s: %s has %s in hand, and takes no more at a time", protocol.ReasonAtCapacity, agent, explain.Count(inHand, "handoff"))
+		return protocol.Errorf(protocol.CodeNothingToClaim, "max_concurrency", "%s: %s works on %s, and takes no more at a time", protocol.ReasonAtCapacity, agent, explain.Count(inHand, "handoff"))
 	}
 	return protocol.Errorf(protocol.CodeNothingToClaim, "", "nothing to claim for %s", agent)
 }

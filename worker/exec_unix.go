@@ -27,9 +27,9 @@ type group struct {
 	guard *exec.Cmd // nil where there is no sh; then the program leads
 }
 
-// guardScript waits for the end of its standard input, which is the worker's
-// end, and kills its own group. It has to be there before the program is: the
-// worker may be killed at any instant. It ignores the signals that end the others.
+// guardScript kills its own group when its standard input ends, which happens when the worker ends.
+// It starts before the program, since the worker may be killed at any instant, and ignores the
+// signals that end the other processes of the group.
 const guardScript = `trap '' HUP INT QUIT TERM; read -r _; kill -s KILL 0`
 
 // newGroup makes the group.

@@ -25,7 +25,7 @@ func approverCalls() map[string]func(context.Context, All, string) error {
 	}
 }
 
-// approvals is Approvals, as soon as the index has answered in its time.
+// approvals repeats Approvals until the index answers in time.
 func approvals(w *world, caller All) (waiting []protocol.State, err error) {
 	for {
 		if waiting, err = caller.Approvals(w.ctx); !errors.Is(err, broker.ErrNoAnswer) {

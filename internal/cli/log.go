@@ -17,8 +17,8 @@ func (a *app) log(verbose bool) *slog.Logger {
 }
 
 const (
-	// sameMost is how often a warning or an error is logged in sameSpan with the same words,
-	// whatever its attributes. A client that sends malformed messages could fill a disk else.
+	// sameMost bounds the warnings or errors of the same words, with whatever attributes, in sameSpan:
+	// a client that sends malformed messages must not fill the disk.
 	sameMost = 20
 	sameSpan = time.Minute
 )

@@ -366,7 +366,7 @@ func awaitBelow(ctx context.Context, s *source, ticket string) error {
 // timeoutEnv is the environment's --timeout.
 const timeoutEnv = "HANDOFF_TIMEOUT"
 
-// resolveTimeout is how long whatever a command asks of the engine is tried.
+// resolveTimeout returns how long a command retries a request to the engine.
 func (c connection) resolveTimeout(env func(string) string) time.Duration {
 	fromEnv, err := parseDuration(env(timeoutEnv))
 	if err != nil { // check refuses it, before anything is done

@@ -309,8 +309,7 @@ func (f *filler) fillBatch(steps []step) []step {
 		if steps[len(steps)-1].seq+f.ix.fillBehind > f.until { // not a fill: readers see the steps at once
 			return steps
 		}
-		// It sleeps instead of waiting for a step: being woken for each costs more than
-		// some steps do.
+		// It sleeps: to be woken for each step costs more than some steps do.
 		if naps++; naps > int(batchWait/fillPollInterval) {
 			return steps
 		}

@@ -143,7 +143,7 @@ func checkClosed(s p.State, now time.Time) error {
 	duties := DutiesOf(s)
 	switch {
 	case duties.Offer || duties.WakeUp || !Wake(s).IsZero() || !NextReconcile(s, now).IsZero():
-		return fmt.Errorf("closed, with duties %+v", duties)
+		return fmt.Errorf("closed, and still has duties: %+v", duties)
 	case duties.Return && !s.ReturnedAt.IsZero(), (duties.Return || duties.CancelChildren) && !HasPendingDuties(s):
 		return fmt.Errorf("closed, owes %t, with duties %+v", HasPendingDuties(s), duties)
 	case duties.Chain && !HasPendingDuties(s), duties.Chain && duties.Return:
