@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ func (c *Session) Claim(ctx context.Context, request Claim) (Held, error) {
 	if err != nil {
 		return Held{}, err
 	}
-	return c.held(ctx, claim), nil
+	return c.s.Hold(ctx, claim), nil
 }
 
 // claimable refuses an agent that is not registered or is paused. It records the poll of an agent
@@ -173,18 +174,22 @@ func pullWait(holder protocol.Holder, left time.Duration) time.Duration {
 	return max(min(left, beat, pullMax), pullMin)
 }
 
-// held returns a new claim for its holder.
-func (c *Session) held(ctx context.Context, claim *broker.Claim) Held {
-	lease := claim.Lease()
-	if c.s.cfg.Remote {
+// Hold returns a new claim for its holder, and keeps it, so that reports by its lease read nothing.
+// It is for a gateway whose workers accept offers; those beat by themselves.
+func (s *Service) Hold(ctx context.Context, claim *broker.Claim) Held {
+	lease := claim.WorkerLease()
+	if claim.Holder.Polling {
+		lease = claim.Lease()
+	}
+	if s.cfg.Remote {
 		lease = broker.RemoteLease(lease)
 	}
 	h := Held{Lease: lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}
-	c.s.claims.keep(h.Lease, claim)
-	h.Returns, h.ReturnsErr = c.s.b.ChildReturns(ctx, h.State)
+	s.claims.keep(h.Lease, claim, s.cfg.Claims)
+	h.Returns, h.ReturnsErr = s.b.ChildReturns(ctx, h.State)
 	if h.ReturnsErr == nil {
-		h.Children, h.ReturnsErr = c.s.b.Children(ctx, h.State)
+		h.Children, h.ReturnsErr = s.b.Children(ctx, h.State)
 	}
 	return h
 }
@@ -210,14 +215,17 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 		c.leave(ctx, holder)
 		return Held{}, err
 	}
-	return c.held(ctx, claim), nil
+	return c.s.Hold(ctx, claim), nil
 }
 
-// Decider records decisions of a holder.
+// Decider records the decisions of a holder, and its answer as an authority.
 type Decider interface {
 	// Decide records a decision that the holder makes during the work. If its risk exceeds that of
 	// the agent or the package, the error has CodeAutonomy and nothing is recorded.
 	Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error)
+	// AnswerHeld answers a handoff that was escalated to the agent: it returns to the agent that
+	// escalated it. The agent is recorded as the author.
+	AnswerHeld(ctx context.Context, lease string, answer protocol.Answer) (protocol.State, error)
 }
 
 // Holder claims handoffs for agents and reports on them.
@@ -244,8 +252,9 @@ type Holder interface {
 	Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error)
 	// Fail ends an attempt without a result.
 	Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error)
-	// Release puts a handoff back into its queue without charging an attempt.
-	Release(ctx context.Context, lease, reason string) (protocol.State, error)
+	// Release puts a handoff back into its queue without charging an attempt. A partial result, if
+	// any, is kept as a late one, even under a lost lease.
+	Release(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error)
 	// Escalate passes a handoff to the authority above its agent.
 	Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error)
 	// RollBackHeld returns a handoff to its source, undone, with a partial result, if any.
@@ -382,7 +391,7 @@ func (c *Session) report(ctx context.Context, operation, lease string, report fu
 		if claim, err = c.s.b.Resume(ctx, lease); err != nil {
 			return protocol.State{}, err
 		}
-		c.s.claims.keep(lease, claim)
+		c.s.claims.keep(lease, claim, c.s.cfg.Claims)
 	}
 	if claim.Holder.Polling { // a worker sends its own heartbeats, with more details
 		if err := c.s.b.Beat(ctx, claim.Holder); err != nil {
@@ -484,6 +493,14 @@ func (c *Session) Complete(ctx context.Context, lease string, result protocol.Re
 	if !errors.Is(err, broker.ErrLeaseLost) {
 		return state, err
 	}
+	token, _ := broker.ParseLease(lease)
+	ending, unread := c.s.b.EndingOf(ctx, token)
+	if unread != nil {
+		return state, unread
+	}
+	if failed, ok := ending.Event.(*protocol.Failed); ok && slices.Contains(resultCodes, protocol.Code(failed.Code)) {
+		return state, &protocol.Error{Code: protocol.Code(failed.Code), Field: "result", Message: failed.Message} // as the first time
+	}
 	late, unkept := c.s.b.ParkLate(ctx, lease, result)
 	switch {
 	case unkept != nil:
@@ -491,11 +508,14 @@ func (c *Session) Complete(ctx context.Context, lease string, result protocol.Re
 	case late == broker.LateKept:
 		return state, &LateResultError{Lost: err}
 	case late == broker.LateRepeated:
-		ticket, _ := broker.LeaseTicket(lease)
-		return c.s.b.Status(ctx, ticket)
+		return c.s.b.Status(ctx, token.Ticket)
 	}
 	return state, err
 }
+
+// resultCodes are the codes of attempts that failed because of their result.
+var resultCodes = []protocol.Code{protocol.CodeOutputSchema, protocol.CodeBadResult, protocol.CodeMalformed, protocol.CodeInvalid,
+	protocol.CodeMissing, protocol.CodeTooLarge, protocol.CodeUnknownAgent, protocol.CodeForbidden}
 
 // Fail implements Holder.
 func (c *Session) Fail(ctx context.Context, lease string, failure broker.Failure) (protocol.State, error) {
@@ -503,8 +523,25 @@ func (c *Session) Fail(ctx context.Context, lease string, failure broker.Failure
 }
 
 // Release implements Holder.
-func (c *Session) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
-	return c.end(ctx, "Release", lease, isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, reason, nil) })
+func (c *Session) Release(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
+	state, err := c.end(ctx, "Release", lease, isEvent[*protocol.Released], func(claim *broker.Claim) error { return claim.Release(ctx, reason, partial) })
+	if partial == nil || !errors.Is(err, broker.ErrLeaseLost) {
+		return state, err
+	}
+	late := *partial
+	late.Status = protocol.Partial
+	switch kept, unkept := c.s.b.ParkLate(ctx, lease, late); {
+	case unkept != nil:
+		return state, &LateResultError{err, unkept}
+	case kept == broker.LateKept:
+		return state, &LateResultError{Lost: err}
+	}
+	return state, err
+}
+
+// AnswerHeld implements Decider.
+func (c *Session) AnswerHeld(ctx context.Context, lease string, answer protocol.Answer) (protocol.State, error) {
+	return c.end(ctx, "AnswerHeld", lease, isEvent[*protocol.Answered], func(claim *broker.Claim) error { return claim.Answer(ctx, answer) })
 }
 
 // Escalate implements Holder.
@@ -579,8 +616,8 @@ func Awaited(s protocol.State, tickets []string) ([]int, error) {
 }
 
 const (
-	// claimsMax and claimBytesMax bound the claims that a Service keeps, and the packages in them.
-	claimsMax     = 1024
+	// claimsDefault is the default of Config.Claims, and claimBytesMax bounds their packages.
+	claimsDefault = 1024
 	claimBytesMax = 64 << 20
 )
 
@@ -612,8 +649,8 @@ func (c *claims) get(lease string) *broker.Claim {
 	return e.Value.(keptClaim).claim
 }
 
-// keep adds a claim, and drops those that were used least recently.
-func (c *claims) keep(lease string, claim *broker.Claim) {
+// keep adds a claim, and drops those that were used least recently beyond most of them.
+func (c *claims) keep(lease string, claim *broker.Claim, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byLease == nil {
@@ -625,7 +662,7 @@ func (c *claims) keep(lease string, claim *broker.Claim) {
 	kept := keptClaim{lease, claim}
 	c.byLease[lease] = c.recent.PushFront(kept)
 	c.bytes += kept.bytes()
-	for len(c.byLease) > claimsMax || c.bytes > claimBytesMax && len(c.byLease) > 1 {
+	for len(c.byLease) > most || c.bytes > claimBytesMax && len(c.byLease) > 1 {
 		c.remove(c.recent.Back())
 	}
 }

@@ -31,6 +31,9 @@ type Config struct {
 	// CountOn, if not nil, runs before each Claim. The turns of lanes are counted in the process
 	// that pulls; a process that pulls once reads the count from the engine.
 	CountOn func(ctx context.Context, agent string) error
+	// Claims is how many claims the service keeps, so that a report by a lease reads nothing.
+	// Default 1,024; a report on another claim costs two reads.
+	Claims int
 	// Index answers questions that are not about one ticket. Default: the index that serves over
 	// the broker's engine.
 	Index ask.Answers
@@ -50,6 +53,7 @@ func New(b *broker.Broker, cfg Config) *Service {
 	if cfg.Pause == nil {
 		cfg.Pause = func(ctx context.Context, pause func(context.Context)) { pause(ctx) }
 	}
+	cfg.Claims = cmp.Or(cfg.Claims, claimsDefault)
 	cfg.RereadInterval = cmp.Or(cfg.RereadInterval, rereadIntervalDefault)
 	if cfg.CountOn == nil {
 		cfg.CountOn = func(context.Context, string) error { return nil }

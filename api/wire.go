@@ -276,12 +276,47 @@ func fail(s *Session, ctx context.Context, r failRequest) (protocol.State, error
 }
 
 type releaseRequest struct {
-	Lease  string `json:"lease"`
-	Reason string `json:"reason,omitempty"`
+	Lease  string          `json:"lease"`
+	Reason string          `json:"reason,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"` // partial
 }
 
 func release(s *Session, ctx context.Context, r releaseRequest) (protocol.State, error) {
-	return s.Release(ctx, r.Lease, r.Reason)
+	partial, err := decodePartial(r.Result)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return s.Release(ctx, r.Lease, r.Reason, partial)
+}
+
+// decodePartial reads a partial result, if there is one.
+func decodePartial(raw json.RawMessage) (*protocol.Result, error) {
+	if len(raw) == 0 {
+		return nil, nil
+	}
+	partial, err := protocol.DecodeResult(raw)
+	return &partial, err
+}
+
+// encodePartial writes a partial result, if there is one.
+func encodePartial(partial *protocol.Result) (json.RawMessage, error) {
+	if partial == nil {
+		return nil, nil
+	}
+	return protocol.EncodeResult(*partial)
+}
+
+type answerHeldRequest struct {
+	Lease  string          `json:"lease"`
+	Answer json.RawMessage `json:"answer"`
+}
+
+func answerHeld(s *Session, ctx context.Context, r answerHeldRequest) (protocol.State, error) {
+	given, err := protocol.DecodeAnswer(r.Answer)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return s.AnswerHeld(ctx, r.Lease, given)
 }
 
 type escalateRequest struct {
@@ -301,14 +336,11 @@ type rollBackHeldRequest struct {
 }
 
 func rollBackHeld(s *Session, ctx context.Context, r rollBackHeldRequest) (protocol.State, error) {
-	if len(r.Result) == 0 {
-		return s.RollBackHeld(ctx, r.Lease, r.Reason, nil)
-	}
-	partial, err := protocol.DecodeResult(r.Result)
+	partial, err := decodePartial(r.Result)
 	if err != nil {
 		return protocol.State{}, err
 	}
-	return s.RollBackHeld(ctx, r.Lease, r.Reason, &partial)
+	return s.RollBackHeld(ctx, r.Lease, r.Reason, partial)
 }
 
 type handOffRequest struct {
@@ -654,11 +686,7 @@ func (c *remote) Cancel(ctx context.Context, r Cancel) (protocol.State, error) {
 
 // Answer implements Source.
 func (c *remote) Answer(ctx context.Context, ticket string, given protocol.Answer) (protocol.State, error) {
-	if err := given.Validate(); err != nil {
-		return protocol.State{}, err
-	}
-	given.By = "" // the gateway knows the caller
-	raw, err := protocol.Marshal(given)
+	raw, err := encodeAnswer(given)
 	if err != nil {
 		return protocol.State{}, err
 	}
@@ -740,14 +768,22 @@ func (c *remote) Spend(ctx context.Context, lease string, usage protocol.Usage) 
 	return c.state(ctx, "Spend", spendRequest{lease, usage})
 }
 
-// Complete implements Holder. A result that is too large to be sent is refused, and the attempt
-// goes on.
+// Complete implements Holder. A result that cannot be sent fails the attempt, as one that is
+// refused does.
 func (c *remote) Complete(ctx context.Context, lease string, result protocol.Result) (protocol.State, error) {
 	raw, err := protocol.EncodeResult(result)
-	if err != nil {
-		return protocol.State{}, err
+	if err == nil && len(raw) > protocol.ResultBytesMax {
+		err = protocol.Errorf(protocol.CodeTooLarge, "result", "%s; hand large output over as an artifact", protocol.OverSize(len(raw), protocol.ResultBytesMax))
 	}
-	return c.state(ctx, "Complete", completeRequest{lease, raw})
+	if err == nil {
+		return c.state(ctx, "Complete", completeRequest{lease, raw})
+	}
+	failure, refusal := lifecycle.UnusableResult(err)
+	failure.Usage = result.Usage
+	if state, err := c.Fail(ctx, lease, failure); err != nil {
+		return state, err
+	}
+	return protocol.State{}, refusal
 }
 
 // Fail implements Holder.
@@ -757,8 +793,30 @@ func (c *remote) Fail(ctx context.Context, lease string, f broker.Failure) (prot
 }
 
 // Release implements Holder.
-func (c *remote) Release(ctx context.Context, lease, reason string) (protocol.State, error) {
-	return c.state(ctx, "Release", releaseRequest{lease, reason})
+func (c *remote) Release(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
+	raw, err := encodePartial(partial)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return c.state(ctx, "Release", releaseRequest{lease, reason, raw})
+}
+
+// AnswerHeld implements Decider.
+func (c *remote) AnswerHeld(ctx context.Context, lease string, given protocol.Answer) (protocol.State, error) {
+	raw, err := encodeAnswer(given)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	return c.state(ctx, "AnswerHeld", answerHeldRequest{lease, raw})
+}
+
+// encodeAnswer writes an answer without its author, whom the gateway knows.
+func encodeAnswer(given protocol.Answer) (json.RawMessage, error) {
+	if err := given.Validate(); err != nil {
+		return nil, err
+	}
+	given.By = ""
+	return protocol.Marshal(given)
 }
 
 // Escalate implements Holder.
@@ -768,15 +826,11 @@ func (c *remote) Escalate(ctx context.Context, lease, rationale, assessment stri
 
 // RollBackHeld implements Holder.
 func (c *remote) RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
-	request := rollBackHeldRequest{Lease: lease, Reason: reason}
-	if partial != nil {
-		raw, err := protocol.EncodeResult(*partial)
-		if err != nil {
-			return protocol.State{}, err
-		}
-		request.Result = raw
+	raw, err := encodePartial(partial)
+	if err != nil {
+		return protocol.State{}, err
 	}
-	return c.state(ctx, "RollBackHeld", request)
+	return c.state(ctx, "RollBackHeld", rollBackHeldRequest{lease, reason, raw})
 }
 
 // HandOff implements Holder. It numbers the child by the current state, so that the request may be

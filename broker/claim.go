@@ -72,9 +72,6 @@ func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
 // Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 
-// Attempt returns the number of this attempt at this agent, from 1.
-func (c *Claim) Attempt() int { return c.lastHead().State.Attempt }
-
 // appendReport appends the step that decide returns, if this holder still has the handoff.
 func (c *Claim) appendReport(ctx context.Context, decide func(protocol.State, time.Time) (lifecycle.Step, error)) error {
 	return c.appendReportWith(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {

@@ -78,12 +78,6 @@ func ParseLease(lease string) (LeaseToken, error) {
 	return token, nil
 }
 
-// LeaseTicket returns the ticket of the handoff that a lease was issued for. The lease may be lost.
-func LeaseTicket(lease string) (string, error) {
-	token, err := ParseLease(lease)
-	return token.Ticket, err
-}
-
 // Resume restores a claim from its lease. For an ended claim it returns ErrLeaseLost and changes
 // nothing.
 //

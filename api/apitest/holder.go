@@ -68,7 +68,7 @@ func testClaim(t *testing.T, w *world) {
 	if beat, err = coder.Heartbeat(w.ctx, api.Heartbeat{Lease: held.Lease}); err != nil || !beat.CancelRequested {
 		t.Errorf("heartbeat after a cancel: %v, %+v", err, beat.Signal)
 	}
-	if state, err = coder.Release(w.ctx, held.Lease, "cancelled"); err != nil || state.Outcome != protocol.OutcomeCancelled {
+	if state, err = coder.Release(w.ctx, held.Lease, "cancelled", nil); err != nil || state.Outcome != protocol.OutcomeCancelled {
 		t.Errorf("released after a cancel: %v, %s", err, state.Outcome)
 	}
 }
@@ -183,8 +183,13 @@ func testHandOff(t *testing.T, w *world) {
 	_, err = coder.HandOff(w.ctx, api.HandOff{Lease: held.Lease, Package: named})
 	w.wantCode("another package under the key", err, protocol.CodeConflict)
 
-	_, err = coder.Release(w.ctx, held.Lease, "")
-	w.must(err)
+	for range 2 { // the second time its answer was lost
+		_, err = coder.Release(w.ctx, held.Lease, "", &protocol.Result{Body: []byte(`"half"`)})
+		w.must(err)
+	}
+	if late, err := w.Broker.LateResults(w.ctx, held.State.Ticket); err != nil || len(late) != 1 || late[0].Result.Status != protocol.Partial {
+		t.Errorf("released with a partial result: %v, %+v", err, late)
+	}
 	if held = w.claim(coder); len(held.Children) != 3 || held.Children[0].Ticket != child.Ticket || held.Children[2].Key != "k" || held.Children[1].Asked || held.Children[0].Closed {
 		t.Errorf("the second claim lists %+v", held.Children)
 	}

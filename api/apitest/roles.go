@@ -95,6 +95,9 @@ func holderCalls() map[string]func(context.Context, All, string) error {
 		"Decide": func(ctx context.Context, s All, lease string) (protocol.State, error) {
 			return s.Decide(ctx, lease, protocol.WorkDecision{Description: "d", Risk: protocol.RiskLow})
 		},
+		"AnswerHeld": func(ctx context.Context, s All, lease string) (protocol.State, error) {
+			return s.AnswerHeld(ctx, lease, protocol.Answer{Text: "yes"})
+		},
 		"Spend": func(ctx context.Context, s All, lease string) (protocol.State, error) {
 			return s.Spend(ctx, lease, protocol.Usage{Tokens: 1})
 		},
@@ -102,7 +105,7 @@ func holderCalls() map[string]func(context.Context, All, string) error {
 			return s.Fail(ctx, lease, broker.Failure{Code: "handler"})
 		},
 		"Release": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Release(ctx, lease, "")
+			return s.Release(ctx, lease, "", nil)
 		},
 		"Escalate": func(ctx context.Context, s All, lease string) (protocol.State, error) {
 			return s.Escalate(ctx, lease, "it is large", "")

@@ -186,8 +186,8 @@ func testObsoleteOffersRemoved(k *kit) {
 			return lifecycle.MarkChildren(h.State, q, ended)
 		})
 		r.must(err)
-		if again := r.accept(to[0]); again.Ticket != head.Ticket || again.Attempt() != 1 {
-			r.Errorf("woken as %s, attempt %d", again.Ticket, again.Attempt())
+		if again := r.accept(to[0]); again.Ticket != head.Ticket || again.State().Attempt != 1 {
+			r.Errorf("woken as %s, attempt %d", again.Ticket, again.State().Attempt)
 		} else {
 			r.must(again.Complete(r.ctx, protocol.Result{}))
 		}

@@ -51,7 +51,8 @@ func leaseRefusal(lease string, err error) error {
 	lost := func(format string, args ...any) error {
 		return protocol.Errorf(protocol.CodeLeaseLost, "lease", format, args...)
 	}
-	ticket, _ := broker.LeaseTicket(lease)
+	token, _ := broker.ParseLease(lease)
+	ticket := token.Ticket
 	var late *api.LateResultError
 	switch {
 	case errors.As(err, &late) && late.Unkept != nil:

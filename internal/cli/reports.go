@@ -412,7 +412,7 @@ once. After a cancel it is the end of it.`,
 		`  handoff release "$LEASE" --reason "shutting down"`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
-			return s.Release(ctx, lease, reason)
+			return s.Release(ctx, lease, reason, nil)
 		})
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return checkWords("reason", reason) }

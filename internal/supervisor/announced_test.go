@@ -221,7 +221,7 @@ const retriedPlot = "submitted offered, accepted started, failed, retry_schedule
 func (w *world) failOnceThenComplete(h protocol.Holder, n int) {
 	w.Helper()
 	for done := 0; done < n; {
-		if claim := w.work(h); claim.Attempt() == 1 {
+		if claim := w.work(h); claim.State().Attempt == 1 {
 			w.fail(claim)
 		} else {
 			w.complete(claim)

@@ -248,8 +248,8 @@ func TestWaitForChildren(t *testing.T) {
 		}
 		w.complete(w.work(tester))
 		again := w.work(coder)
-		if again.Ticket != ticket || again.Attempt() != 1 {
-			t.Errorf("%s, attempt %d", again.Ticket, again.Attempt())
+		if again.Ticket != ticket || again.State().Attempt != 1 {
+			t.Errorf("%s, attempt %d", again.Ticket, again.State().Attempt)
 		}
 		returns, err := w.b.ChildReturns(w.ctx, again.State())
 		if err != nil || len(returns) != 2 || returns[0].Status != protocol.ReturnSuccess {

@@ -23,8 +23,8 @@ func TestDepartureLosesTheLeaseAtOnce(t *testing.T) {
 		ticket := w.submit(nil)
 		gone := w.work(w.holder("coder", 10*time.Second))
 		next := w.work(w.holder("coder", staying))
-		if next.Attempt() != 2 {
-			t.Errorf("attempt %d, want 2", next.Attempt())
+		if next.State().Attempt != 2 {
+			t.Errorf("attempt %d, want 2", next.State().Attempt)
 		}
 		if err := gone.Progress(w.ctx, protocol.Progress{Percent: 50}); !errors.Is(err, broker.ErrLeaseLost) {
 			t.Errorf("the zombie reports and is told %v, want ErrLeaseLost", err)

@@ -269,7 +269,7 @@ func (m *Metrics) Gateway(read func() GatewayStats) {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	var (
-		offers    = desc("handoff_gateway_offers", "Offers and claims that this gateway holds for agents.")
+		offers    = desc("handoff_gateway_offers", "Unanswered offers that this gateway holds for agents.")
 		requests  = desc("handoff_gateway_requests", "Requests in progress, including waiting ones.")
 		memory    = desc("handoff_gateway_memory_bytes", "Bytes of packages, results and message chunks that this gateway keeps.")
 		answers   = desc("handoff_gateway_answers_total", "Requests to this gateway by result: answered, refused, or failed for an internal error.", "result")

@@ -119,7 +119,7 @@ func TestASpyInAnotherAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.unchanged("an answer sent to coder's subject", func() {
-		read := &nats.Msg{Subject: natsgateway.SubjectAt("spy", d.ID(), "read"), Reply: natsgateway.Subject("coder", "submit"),
+		read := &nats.Msg{Subject: natsgateway.SubjectAt("spy", d.ID(), "read"), Reply: natsgateway.Subject("coder", "Submit"),
 			Header: nats.Header{"Handoff-Request": {"1"}, "Handoff-More": {put.Header.Get("Handoff-Body")}}}
 		if err := spy.PublishMsg(read); err != nil {
 			t.Fatal(err)

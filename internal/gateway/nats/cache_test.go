@@ -20,7 +20,7 @@ func shelves() *Gateway {
 // agent's alone until then.
 func TestWhatIsInHandIsForgotten(t *testing.T) {
 	g := shelves()
-	e, err := g.cache.add("coder", nil, nil, 100)
+	e, err := g.cache.add("coder", nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

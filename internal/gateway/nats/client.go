@@ -18,7 +18,6 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/worker"
 )
 
@@ -604,54 +603,5 @@ func (o *offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 	if err != nil || answer.State == nil {
 		return nil, err
 	}
-	return &claim{c: o.c, gateway: gateway, ref: claimRef{Lease: answer.Lease, Fence: answer.State.Fence}, state: answer.State}, nil
-}
-
-// lockPoll is how often a client asks for a lock that it waits for.
-const lockPoll = 250 * time.Millisecond
-
-// Lock implements worker.Claim.
-func (c *claim) Lock(ctx context.Context, wait time.Duration, paths ...protocol.LockPath) (uint64, error) {
-	for until := time.Now().Add(wait); ; {
-		answer, err := c.ask(ctx, verbLock, &lockRequest{Paths: paths, WaitMS: max(0, time.Until(until)).Milliseconds()})
-		if err != nil || !answer.Waiting {
-			if err != nil {
-				return 0, err
-			}
-			return answer.Seq, nil
-		}
-		again := time.NewTimer(lockPoll)
-		select {
-		case <-ctx.Done():
-			again.Stop()
-			return 0, ctx.Err() // the request lapses with its time
-		case <-again.C:
-		}
-	}
-}
-
-// Unlock implements worker.Claim.
-func (c *claim) Unlock(ctx context.Context, paths ...protocol.LockPath) error {
-	return c.send(ctx, verbUnlock, &lockRequest{Paths: paths})
-}
-
-// Workspace implements worker.Claim.
-func (c *claim) Workspace(ctx context.Context) (protocol.Workspace, error) {
-	return c.vars(ctx, &varsRequest{})
-}
-
-// SetVariables implements worker.Claim.
-func (c *claim) SetVariables(ctx context.Context, set lifecycle.Setting) (protocol.Workspace, error) {
-	if err := protocol.CheckVariables(set.Values); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return c.vars(ctx, &varsRequest{Values: set.Values, IfVersion: set.IfVersion})
-}
-
-func (c *claim) vars(ctx context.Context, request *varsRequest) (protocol.Workspace, error) {
-	answer, err := c.ask(ctx, verbVars, request)
-	if err != nil || answer.Workspace == nil {
-		return protocol.Workspace{}, err
-	}
-	return *answer.Workspace, nil
+	return newClaim(o.c, gateway, &answer), nil
 }

@@ -162,8 +162,8 @@ func (w *world) greedy(d *gateway, n, of int, cfg natsgateway.Config) {
 	// Each of these waits as long as it may. A large message is held all the time.
 	wait := fmt.Sprintf(`{"ticket":%q,"wait_ms":20000}`, open)
 	all.Go(func() { g.keep(ctx, requests/4, "pull", `{"most":1,"wait_ms":20000}`) })
-	all.Go(func() { g.keep(ctx, requests/2, "status", wait) })
-	all.Go(func() { g.keep(ctx, requests/4, "status", wait+strings.Repeat(" ", 300_000)) })
+	all.Go(func() { g.keep(ctx, requests/2, "Wait", wait) })
+	all.Go(func() { g.keep(ctx, requests/4, "Wait", wait+strings.Repeat(" ", 300_000)) })
 }
 
 // keep has so many requests under way all the time.
@@ -264,7 +264,7 @@ func TestBusyIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait := []byte(fmt.Sprintf(`{"ticket":%q,"wait_ms":20000}`, ticket))
-	if err := nc.PublishMsg(&nats.Msg{Subject: natsgateway.Subject("coder", "status"), Reply: held.Subject, Header: nats.Header{"Handoff-Request": {"1"}}, Data: wait}); err != nil {
+	if err := nc.PublishMsg(&nats.Msg{Subject: natsgateway.Subject("coder", "Wait"), Reply: held.Subject, Header: nats.Header{"Handoff-Request": {"1"}}, Data: wait}); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.FlushTimeout(patience); err != nil { // the gateway gets it first

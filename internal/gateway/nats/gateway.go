@@ -54,8 +54,8 @@ type Config struct {
 	Profiles Profiles
 	// Lease is the engine's default, for workers; 0 is none.
 	Lease time.Duration
-	// Offers is how many offers and claims the gateway caches, default
-	// OffersHeldDefault. A claim that is not cached costs two reads a request.
+	// Offers is how many offers the gateway caches until they are answered, and how many claims,
+	// default OffersHeldDefault. A claim that is not cached costs two reads a request.
 	Offers int
 	// Requests is how many requests are under way at once, default RequestsDefault:
 	// those that it works on, those that wait for their turn, and those that wait for
@@ -65,7 +65,7 @@ type Config struct {
 	// cache, two fifths bodies that come or go in chunks, one fifth the requests under
 	// way. So an agent with many claims can always report. Default MemoryBytesDefault,
 	// at least MemoryBytesMin. Reading and writing a body takes up to three times its
-	// size beside that.
+	// size in addition to that, and the packages of accepted handoffs 64 MiB.
 	MemoryBytes int64
 	// Log receives one line for each refusal (debug) and fault (warn);
 	// nil discards.
@@ -96,7 +96,7 @@ type Gateway struct {
 	cfg    Config
 	id     string
 	log    *slog.Logger
-	cache  claimCache
+	cache  offerCache
 	chunks chunkStore
 
 	calls calls
@@ -128,13 +128,13 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Gateway, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gateway{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log}
 	g.makeLimits()
-	g.api = api.New(b, api.Config{KeyRequired: true, Remote: true, Pause: g.idle, RereadInterval: rereadInterval})
+	g.api = api.New(b, api.Config{KeyRequired: true, Remote: true, Pause: g.idle, RereadInterval: rereadInterval, Claims: cfg.Offers})
 	return g, nil
 }
 
 // makeLimits makes the caches and budgets of the gateway.
 func (g *Gateway) makeLimits() {
-	g.cache = claimCache{g: g, all: map[string]*entry{}, leases: map[string]*entry{}}
+	g.cache = offerCache{g: g, all: map[string]*entry{}}
 	g.chunks = chunkStore{g: g, all: map[string]*chunk{}}
 	g.calls = calls{g: g, turns: newTurns(workingMax), all: map[string]map[*call]struct{}{}}
 	fifth := g.cfg.MemoryBytes / 5
@@ -254,7 +254,7 @@ func (g *Gateway) drain(stop func()) {
 
 // Load is the work of a gateway, for metrics.
 type Load struct {
-	Offers   int64 // cached offers and claims
+	Offers   int64 // cached offers
 	Requests int64 // under way
 	Bytes    int64 // of Config.MemoryBytes
 

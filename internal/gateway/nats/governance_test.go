@@ -37,11 +37,10 @@ func (w *world) refuses(agent string, all []wrong) {
 }
 
 // inHand has an agent hold a handoff of the workspace w, and returns how requests name it.
-func (w *world) inHand(agent string) (ref string, state protocol.State) {
+func (w *world) inHand(agent string) (ref string) {
 	w.Helper()
 	w.submit(agent, func(p *protocol.Package) { p.Workspace = "w" })
-	state = *w.accept(w.client(agent), agent).LastState()
-	return fmt.Sprintf(`"lease":%q,"fence":%d`, lease(state), state.Fence), state
+	return fmt.Sprintf(`"lease":%q`, lease(*w.accept(w.client(agent), agent).LastState()))
 }
 
 // TestPackagesWithBadGovernance: what a package says of limits, gates and locks is refused with its
@@ -58,26 +57,26 @@ func TestPackagesWithBadGovernance(t *testing.T) {
 	locks := func(locks string) string { return pkg(`,"workspace":"w","locks":` + locks) }
 	const invalid, conflict = protocol.CodeInvalid, protocol.CodeConflict
 	w.refuses("spy", []wrong{
-		{"submit", pkg(`,"constraints":{"complexity":"huge"}`), invalid, "constraints.complexity"},
-		{"submit", pkg(`,"limits":{"max_handoffs":-1}`), invalid, "limits.max_handoffs"},
-		{"submit", pkg(`,"limits":{"max_tokens":9223372036854775807}`), invalid, "limits.max_tokens"},
-		{"submit", pkg(`,"limits":{"max_tokens":1e400}`), protocol.CodeInvalid, ""},
-		{"submit", pkg(`,"limits":{"share_percent":101}`), invalid, "limits.share_percent"},
-		{"submit", pkg(`,"limits":{"max_tokens":5},"constraints":{"budget":6}`), conflict, "limits.max_tokens"},
-		{"submit", pkg(`,"limits":{"max_hands":5}`), protocol.CodeUnknownField, ""},
-		{"submit", pkg(`,"approval":{"required":true,"by":"stranger"}`), protocol.CodeUnknownAgent, "approval.by"},
-		{"submit", pkg(`,"approval":{"required":true,"timeout_ms":-1}`), invalid, "approval.timeout_ms"},
-		{"submit", pkg(`,"approval":{"required":true,"on_timeout":"approve"}`), invalid, "approval.on_timeout"},
-		{"submit", pkg(`,"audit":{"risk_level":"extreme"}`), invalid, "audit.risk_level"},
-		{"submit", group, conflict, "locks"},
-		{"submit", pkg(`,"locks":{"paths":[{"path":"a"}]}`), protocol.CodeMissing, "workspace"},
-		{"submit", locks(`{"paths":[{"path":""}]}`), invalid, "locks.paths"},
-		{"submit", locks(`{"paths":[{"path":"/etc"}]}`), invalid, "locks.paths"},
-		{"submit", locks(`{"paths":[{"path":"a/../../b"}]}`), invalid, "locks.paths"},
-		{"submit", locks(`{"paths":[{"path":"a"},{"path":"./a","mode":"shared"}]}`), conflict, "locks.paths"},
-		{"submit", locks(`{"paths":[{"path":"a","mode":"both"}]}`), invalid, "locks.paths"},
-		{"submit", locks(`{"paths":[{"path":"a"}],"wait_ms":-1}`), invalid, "locks.wait_ms"},
-		{"submit", locks(fmt.Sprintf(`{"paths":[{"path":"a"}],"wait_ms":%d}`, protocol.LockWaitMaxMS+1)), invalid, "locks.wait_ms"},
+		{"Submit", pkg(`,"constraints":{"complexity":"huge"}`), invalid, "constraints.complexity"},
+		{"Submit", pkg(`,"limits":{"max_handoffs":-1}`), invalid, "limits.max_handoffs"},
+		{"Submit", pkg(`,"limits":{"max_tokens":9223372036854775807}`), invalid, "limits.max_tokens"},
+		{"Submit", pkg(`,"limits":{"max_tokens":1e400}`), protocol.CodeInvalid, ""},
+		{"Submit", pkg(`,"limits":{"share_percent":101}`), invalid, "limits.share_percent"},
+		{"Submit", pkg(`,"limits":{"max_tokens":5},"constraints":{"budget":6}`), conflict, "limits.max_tokens"},
+		{"Submit", pkg(`,"limits":{"max_hands":5}`), protocol.CodeUnknownField, ""},
+		{"Submit", pkg(`,"approval":{"required":true,"by":"stranger"}`), protocol.CodeUnknownAgent, "approval.by"},
+		{"Submit", pkg(`,"approval":{"required":true,"timeout_ms":-1}`), invalid, "approval.timeout_ms"},
+		{"Submit", pkg(`,"approval":{"required":true,"on_timeout":"approve"}`), invalid, "approval.on_timeout"},
+		{"Submit", pkg(`,"audit":{"risk_level":"extreme"}`), invalid, "audit.risk_level"},
+		{"Submit", group, conflict, "locks"},
+		{"Submit", pkg(`,"locks":{"paths":[{"path":"a"}]}`), protocol.CodeMissing, "workspace"},
+		{"Submit", locks(`{"paths":[{"path":""}]}`), invalid, "locks.paths"},
+		{"Submit", locks(`{"paths":[{"path":"/etc"}]}`), invalid, "locks.paths"},
+		{"Submit", locks(`{"paths":[{"path":"a/../../b"}]}`), invalid, "locks.paths"},
+		{"Submit", locks(`{"paths":[{"path":"a"},{"path":"./a","mode":"shared"}]}`), conflict, "locks.paths"},
+		{"Submit", locks(`{"paths":[{"path":"a","mode":"both"}]}`), invalid, "locks.paths"},
+		{"Submit", locks(`{"paths":[{"path":"a"}],"wait_ms":-1}`), invalid, "locks.wait_ms"},
+		{"Submit", locks(fmt.Sprintf(`{"paths":[{"path":"a"}],"wait_ms":%d}`, protocol.LockWaitMaxMS+1)), invalid, "locks.wait_ms"},
 	})
 }
 
@@ -99,30 +98,29 @@ func TestBadVerdicts(t *testing.T) {
 	w.until(closed, func(s protocol.State) bool { return s.Closed })
 	said := func(ticket, more string) string { return fmt.Sprintf(`{"ticket":%q%s}`, ticket, more) }
 	w.refuses("lead", []wrong{
-		{"approve", said(open, ""), protocol.CodeIllegal, "ticket"},
-		{"approve", said(closed, ""), protocol.CodeClosed, ""},
-		{"approve", said(gated, `,"agent":"boss"`), protocol.CodeConflict, "agent"},
-		{"approve", said(protocol.NewTicket(), ""), protocol.CodeNotFound, "ticket"},
-		{"approve", said("x", ""), protocol.CodeInvalid, "ticket"},
-		{"approve", said(gated, `,"by":"human"`), protocol.CodeUnknownField, ""},
-		{"deny", said(gated, ""), protocol.CodeMissing, "reason"},
-		{"deny", said(gated, `,"reason":" "`), protocol.CodeMissing, "reason"},
-		{"deny", said(open, `,"reason":"no"`), protocol.CodeIllegal, "ticket"},
-		{"deny", said(closed, `,"reason":"no"`), protocol.CodeClosed, ""},
+		{"Approve", said(open, ""), protocol.CodeIllegal, "ticket"},
+		{"Approve", said(closed, ""), protocol.CodeClosed, ""},
+		{"Approve", said(gated, `,"agent":"boss"`), protocol.CodeConflict, "agent"},
+		{"Approve", said(protocol.NewTicket(), ""), protocol.CodeNotFound, "ticket"},
+		{"Approve", said("x", ""), protocol.CodeInvalid, "ticket"},
+		{"Approve", said(gated, `,"by":"human"`), protocol.CodeUnknownField, ""},
+		{"Deny", said(gated, ""), protocol.CodeMissing, "reason"},
+		{"Deny", said(gated, `,"reason":" "`), protocol.CodeMissing, "reason"},
+		{"Deny", said(open, `,"reason":"no"`), protocol.CodeIllegal, "ticket"},
+		{"Deny", said(closed, `,"reason":"no"`), protocol.CodeClosed, ""},
 	})
 	for _, agent := range []string{"boss", "coder"} {
-		w.refuses(agent, []wrong{{"approve", said(gated, ""), protocol.CodeForbidden, "by"}, {"deny", said(gated, `,"reason":"no"`), protocol.CodeForbidden, "by"}})
+		w.refuses(agent, []wrong{{"Approve", said(gated, ""), protocol.CodeForbidden, "by"}, {"Deny", said(gated, `,"reason":"no"`), protocol.CodeForbidden, "by"}})
 	}
 }
 
-// TestBadReportsOfGovernance: locks, variables, usage and decisions under a lease have bounds, and
-// count under its fence alone.
+// TestBadReportsOfGovernance: locks, variables, usage and decisions under a lease have bounds.
 func TestBadReportsOfGovernance(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("coder")
 	w.open(natsgateway.Config{})
-	ref, state := w.inHand("coder")
+	ref := w.inHand("coder")
 	own := func(rest string) string { return "{" + ref + rest + "}" }
 	lock := func(path string, ms int64) string {
 		return own(fmt.Sprintf(`,"paths":[{"path":%q}],"wait_ms":%d`, path, ms))
@@ -130,37 +128,32 @@ func TestBadReportsOfGovernance(t *testing.T) {
 	many := func(n int, of string) string { return strings.TrimSuffix(strings.Repeat(of+",", n), ",") }
 	const invalid, tooLarge = protocol.CodeInvalid, protocol.CodeTooLarge
 	cases := []wrong{
-		{"lock", lock("a", -1), invalid, "wait_ms"},
-		{"lock", lock("a", math.MinInt64), invalid, "wait_ms"},
-		{"lock", lock("a", protocol.LockWaitMaxMS+1), invalid, "wait_ms"},
-		{"lock", lock("a", math.MaxInt64), invalid, "wait_ms"},
-		{"lock", lock("a", math.MaxInt64/1_000_000+1), invalid, "wait_ms"}, // which overflows a duration
-		{"lock", own(`,"paths":[{"path":"a"}],"wait_ms":1e30`), protocol.CodeInvalid, ""},
-		{"lock", own(`,"paths":[]`), invalid, "locks"},
-		{"lock", lock("", 0), invalid, "locks"},
-		{"lock", lock("/a", 0), invalid, "locks"},
-		{"lock", lock("../a", 0), invalid, "locks"},
-		{"lock", own(`,"paths":[{"path":"a\u0000b"}]`), protocol.CodeText, ""},
-		{"lock", lock(strings.Repeat("a", protocol.LockPathBytesMax+1), 0), invalid, "locks"},
-		{"lock", own(`,"paths":[{"path":"a"},{"path":"a","mode":"shared"}]`), protocol.CodeConflict, "locks"},
-		{"lock", own(`,"paths":[` + many(protocol.LockPathsMax+1, `{"path":"a"}`) + `]`), invalid, "locks"},
-		{"unlock", own(`,"paths":[{"path":"/a"}]`), invalid, "locks"},
-		{"vars", own(`,"values":{"a.b":1}`), invalid, "variables"},
-		{"vars", own(fmt.Sprintf(`,"values":{"a":%q}`, strings.Repeat("x", protocol.VariableBytesMax))), tooLarge, "variables.a"},
-		{"vars", own(`,"values":{"a":1},"if_version":1`), protocol.CodeConflict, "variables.a"},
-		{"vars", own(`,"values":{"a":1},"if_version":-1`), protocol.CodeConflict, "variables.a"},
-		{"spend", own(`,"usage":{}`), protocol.CodeMissing, "usage"},
-		{"spend", own(`,"usage":{"tokens":-1}`), invalid, "usage.tokens"},
-		{"spend", own(fmt.Sprintf(`,"usage":{"tokens":%d}`, int64(protocol.UsageMax)+1)), invalid, "usage.tokens"},
-		{"spend", own(`,"usage":{"tokens":1,"model":"<script>"}`), invalid, "usage.model"},
-		{"decide", own(`,"decision":{"risk":"low"}`), protocol.CodeMissing, "description"},
-		{"decide", own(`,"decision":{"description":"d"}`), protocol.CodeMissing, "risk"},
-		{"decide", own(`,"decision":{"description":"d","risk":"extreme"}`), invalid, "risk"},
-	}
-	lost := fmt.Sprintf(`"lease":%q,"fence":%d`, lease(state), state.Fence+1)
-	for verb, rest := range map[string]string{"lock": `,"paths":[{"path":"a"}]`, "unlock": "", "vars": `,"values":{"a":1}`,
-		"spend": `,"usage":{"tokens":1}`, "decide": `,"decision":{"description":"d","risk":"low"}`} {
-		cases = append(cases, wrong{verb, "{" + lost + rest + "}", protocol.CodeLeaseLost, ""})
+		{"Lock", lock("a", -1), invalid, "wait_ms"},
+		{"Lock", lock("a", math.MinInt64), invalid, "wait_ms"},
+		{"Lock", lock("a", protocol.LockWaitMaxMS+1), invalid, "wait_ms"},
+		{"Lock", lock("a", math.MaxInt64), invalid, "wait_ms"},
+		{"Lock", lock("a", math.MaxInt64/1_000_000+1), invalid, "wait_ms"}, // which overflows a duration
+		{"Lock", own(`,"paths":[{"path":"a"}],"wait_ms":1e30`), protocol.CodeInvalid, ""},
+		{"Lock", own(`,"paths":[]`), invalid, "locks"},
+		{"Lock", lock("", 0), invalid, "locks"},
+		{"Lock", lock("/a", 0), invalid, "locks"},
+		{"Lock", lock("../a", 0), invalid, "locks"},
+		{"Lock", own(`,"paths":[{"path":"a\u0000b"}]`), protocol.CodeText, ""},
+		{"Lock", lock(strings.Repeat("a", protocol.LockPathBytesMax+1), 0), invalid, "locks"},
+		{"Lock", own(`,"paths":[{"path":"a"},{"path":"a","mode":"shared"}]`), protocol.CodeConflict, "locks"},
+		{"Lock", own(`,"paths":[` + many(protocol.LockPathsMax+1, `{"path":"a"}`) + `]`), invalid, "locks"},
+		{"Unlock", own(`,"paths":[{"path":"/a"}]`), invalid, "locks"},
+		{"SetVariables", own(`,"values":{"a.b":1}`), invalid, "variables"},
+		{"SetVariables", own(fmt.Sprintf(`,"values":{"a":%q}`, strings.Repeat("x", protocol.VariableBytesMax))), tooLarge, "variables.a"},
+		{"SetVariables", own(`,"values":{"a":1},"if_version":1`), protocol.CodeConflict, "variables.a"},
+		{"SetVariables", own(`,"values":{"a":1},"if_version":-1`), protocol.CodeConflict, "variables.a"},
+		{"Spend", own(`,"usage":{}`), protocol.CodeMissing, "usage"},
+		{"Spend", own(`,"usage":{"tokens":-1}`), invalid, "usage.tokens"},
+		{"Spend", own(fmt.Sprintf(`,"usage":{"tokens":%d}`, int64(protocol.UsageMax)+1)), invalid, "usage.tokens"},
+		{"Spend", own(`,"usage":{"tokens":1,"model":"<script>"}`), invalid, "usage.model"},
+		{"Decide", own(`,"decision":{"risk":"low"}`), protocol.CodeMissing, "description"},
+		{"Decide", own(`,"decision":{"description":"d"}`), protocol.CodeMissing, "risk"},
+		{"Decide", own(`,"decision":{"description":"d","risk":"extreme"}`), invalid, "risk"},
 	}
 	before, err := w.b.Workspace(w.ctx, "w")
 	if err != nil {
@@ -170,7 +163,7 @@ func TestBadReportsOfGovernance(t *testing.T) {
 	if after, err := w.b.Workspace(w.ctx, "w"); err != nil || len(after.Locks) != 0 || len(after.Variables) != 0 || !after.UpdatedAt.Equal(before.UpdatedAt) {
 		t.Errorf("the workspace has changed: %+v, %v", after, err)
 	}
-	if _, code := w.ask(w.conn("coder"), natsgateway.Subject("coder", "lock"), lock("a", protocol.LockWaitMaxMS)); code != "" {
+	if _, code := w.ask(w.conn("coder"), natsgateway.Subject("coder", "Lock"), lock("a", protocol.LockWaitMaxMS)); code != "" {
 		t.Errorf("at the bound: %q", code)
 	}
 }
@@ -183,7 +176,7 @@ func TestCompletionTellsOfABarredHandOff(t *testing.T) {
 	w.register("coder", "tester")
 	w.open(natsgateway.Config{})
 	nc := w.conn("coder")
-	complete := func(handoffs, times int) map[string]json.RawMessage {
+	complete := func(handoffs, times int) (closed protocol.State) {
 		t.Helper()
 		ticket := w.submit("coder", func(p *protocol.Package) {
 			p.Key, p.Limits = fmt.Sprint(handoffs, times), &protocol.Limits{MaxHandoffs: new(int64(handoffs))}
@@ -192,28 +185,28 @@ func TestCompletionTellsOfABarredHandOff(t *testing.T) {
 		if state.Ticket != ticket {
 			t.Fatalf("accepted %s, want %s", state.Ticket, ticket)
 		}
-		body := fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":"done","command":{"goto":"tester"}}}`, lease(state), state.Fence)
-		var answer map[string]json.RawMessage
+		body := fmt.Sprintf(`{"lease":%q,"result":{"body":"done","command":{"goto":"tester"}}}`, lease(state))
 		for range times {
-			var code protocol.Code
-			if answer, code = w.ask(nc, natsgateway.Subject("coder", "complete"), body); code != "" {
-				t.Fatalf("%q: %s", code, answer["message"])
+			answer, code := w.ask(nc, natsgateway.Subject("coder", "Complete"), body)
+			raw, err := json.Marshal(answer)
+			if err == nil {
+				closed = protocol.State{}
+				err = json.Unmarshal(raw, &closed)
+			}
+			if code != "" || err != nil {
+				t.Fatalf("%q: %s %v", code, answer["message"], err)
 			}
 		}
-		return answer
+		return closed
 	}
 	for _, times := range []int{1, 2} {
-		answer := complete(0, times)
-		var barred []struct{ To, Code, Field, Message string }
-		if err := json.Unmarshal(answer["barred"], &barred); err != nil || len(barred) != 1 || string(answer["status"]) != `"partial"` {
-			t.Fatalf("answered %s, %v", answer, err)
-		}
-		if b := barred[0]; b.To != "tester" || b.Code != string(protocol.CodeLimitExceeded) || b.Field != "limits.max_handoffs" || b.Message == "" {
-			t.Errorf("barred is %+v", b)
+		closed := complete(0, times)
+		if b := closed.Barred; closed.Outcome != protocol.OutcomePartial || b == nil || !b.FellBack || b.Code != protocol.CodeLimitExceeded {
+			t.Fatalf("answered %s, barred %+v", closed.Outcome, closed.Barred)
 		}
 	}
-	if answer := complete(5, 2); len(answer) != 0 {
-		t.Errorf("with nothing refused: %s", answer)
+	if closed := complete(5, 2); closed.Barred != nil || closed.Outcome != protocol.OutcomeSuccess {
+		t.Errorf("with nothing refused: %s, %+v", closed.Outcome, closed.Barred)
 	}
 }
 
@@ -224,7 +217,7 @@ func TestAFullWorkspaceSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.register("coder")
 	w.open(natsgateway.Config{})
-	ref, _ := w.inHand("coder")
+	ref := w.inHand("coder")
 	nc := w.conn("coder")
 	// fill adds items, 64 at a time, until it is refused, and returns the workspace before and after that.
 	fill := func(verb, form, shut string, item func(n int) string) (before, after protocol.Workspace) {
@@ -248,14 +241,14 @@ func TestAFullWorkspaceSaysSo(t *testing.T) {
 			return before, after
 		}
 	}
-	before, after := fill("lock", `,"paths":[`, "]", func(n int) string { return fmt.Sprintf(`{"path":"f%d"}`, n) })
+	before, after := fill("Lock", `,"paths":[`, "]", func(n int) string { return fmt.Sprintf(`{"path":"f%d"}`, n) })
 	if len(before.Locks) != protocol.WorkspaceLocksMax || !reflect.DeepEqual(before, after) {
 		t.Errorf("%d locks before, %d after", len(before.Locks), len(after.Locks))
 	}
-	if _, code := w.ask(nc, natsgateway.Subject("coder", "unlock"), "{"+ref+"}"); code != "" {
+	if _, code := w.ask(nc, natsgateway.Subject("coder", "Unlock"), "{"+ref+"}"); code != "" {
 		t.Fatal(code)
 	}
-	before, after = fill("vars", `,"values":{`, "}", func(n int) string { return fmt.Sprintf(`"v%d":%q`, n, strings.Repeat("x", 100)) })
+	before, after = fill("SetVariables", `,"values":{`, "}", func(n int) string { return fmt.Sprintf(`"v%d":%q`, n, strings.Repeat("x", 100)) })
 	if len(before.Variables) == 0 || !reflect.DeepEqual(before, after) {
 		t.Errorf("%d variables before, %d after", len(before.Variables), len(after.Variables))
 	}

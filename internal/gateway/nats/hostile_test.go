@@ -17,7 +17,7 @@ import (
 
 // lease is what a worker of an agent has in hand, as whoever steals it would send it.
 func lease(state protocol.State) string {
-	return broker.LeaseToken{Ticket: state.Ticket, Agent: state.Agent, Offer: state.Offer, Holder: state.Holder}.String()
+	return broker.LeaseToken{Ticket: state.Ticket, Agent: state.Agent, Offer: state.Offer, Holder: state.Holder, Worker: true}.String()
 }
 
 // Who sends another's lease, ticket, token or holder, or writes his own, is refused
@@ -51,9 +51,6 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 	forged := held
 	forged.Agent = "spy"
 	key := strings.Repeat("k", 20)
-	own := func(verb, rest string, state protocol.State) (string, string) {
-		return verb, fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease(state), state.Fence, rest)
-	}
 	cases := []struct {
 		what string
 		code protocol.Code
@@ -67,19 +64,19 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 		{"another's offer, extended", protocol.CodeGone, "extend", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
 		{"another's offer, accepted", protocol.CodeGone, "acknowledge",
 			fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":30000,"ack":{"status":"accepted"}}`, list[0].Token, list[0].Ticket, list[0].Offer, key)},
-		{"another's ticket", protocol.CodeNotFound, "status", fmt.Sprintf(`{"ticket":%q}`, ticket)},
-		{"another's ticket, waited for", protocol.CodeNotFound, "status", fmt.Sprintf(`{"ticket":%q,"wait_ms":1000}`, secret)},
-		{"another's result", protocol.CodeNotFound, "result", fmt.Sprintf(`{"ticket":%q}`, ticket)},
-		{"another's context", protocol.CodeNotFound, "context", fmt.Sprintf(`{"ticket":%q}`, ticket)},
-		{"another's return", protocol.CodeNotFound, "return", fmt.Sprintf(`{"ticket":%q}`, ticket)},
-		{"no ticket", protocol.CodeInvalid, "status", `{"ticket":"x"}`},
-		{"another's source", protocol.CodeForbidden, "submit", `{"package":{"source":"coder","key":"k","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
-		{"another's parent", protocol.CodeNotFound, "submit", fmt.Sprintf(`{"package":{"key":"k","parent":%q,"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`, ticket)},
-		{"no key", protocol.CodeMissing, "submit", `{"package":{"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
+		{"another's ticket", protocol.CodeNotFound, "Status", fmt.Sprintf(`{"ticket":%q}`, ticket)},
+		{"another's ticket, waited for", protocol.CodeNotFound, "Wait", fmt.Sprintf(`{"ticket":%q,"wait_ms":1000}`, secret)},
+		{"another's result", protocol.CodeNotFound, "Result", fmt.Sprintf(`{"ticket":%q}`, ticket)},
+		{"another's context", protocol.CodeNotFound, "Context", fmt.Sprintf(`{"ticket":%q}`, ticket)},
+		{"another's return", protocol.CodeNotFound, "Return", fmt.Sprintf(`{"ticket":%q}`, ticket)},
+		{"no ticket", protocol.CodeInvalid, "Status", `{"ticket":"x"}`},
+		{"another's source", protocol.CodeForbidden, "Submit", `{"package":{"source":"coder","key":"k","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
+		{"another's parent", protocol.CodeNotFound, "Submit", fmt.Sprintf(`{"package":{"key":"k","parent":%q,"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`, ticket)},
+		{"no key", protocol.CodeMissing, "Submit", `{"package":{"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
 		{"a short holder", protocol.CodeInvalid, "beat", `{"holder":"1","lease_ms":30000}`},
 		{"a holder with a subject in it", protocol.CodeInvalid, "beat", `{"holder":"aaaaaaaaaaaaaaaaaaaa.>","lease_ms":30000}`},
 		{"a lease of a year", protocol.CodeInvalid, "beat", fmt.Sprintf(`{"holder":%q,"lease_ms":31536000000}`, key)},
-		{"no lease", protocol.CodeLeaseInvalid, "hold", `{"lease":"lease_xyz"}`},
+		{"no lease", protocol.CodeLeaseInvalid, "Heartbeat", `{"lease":"lease_xyz"}`},
 		{"a verb that is none", protocol.CodeInvalid, "purge", `{}`},
 		{"no JSON", protocol.CodeMalformed, "pull", `most=1`},
 		{"a field that is none", protocol.CodeUnknownField, "pull", `{"most":1,"agent":"coder"}`},
@@ -95,13 +92,8 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 		what string
 		protocol.State
 	}{{"another's lease", held}, {"a lease in one's own name", forged}} {
-		for verb, rest := range map[string]string{
-			"hold": "", "progress": `,"progress":{"percent":1}`, "complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
-			"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "suspend": `,"children":[0]`, "escalate": `,"rationale":"r"`,
-			"answer": `,"answer":{"text":"yes"}`, "hand-back": `,"reason":"r"`, "handed-off": "", "returns": "",
-			"hand-off": `,"child":{"package":{"type":"delegation","target":{"agent":"spy"},"reason":"r","task":{"description":"d"}}}`,
-		} {
-			verb, body := own(verb, rest, state.State)
+		for verb, rest := range onLease {
+			body := fmt.Sprintf(`{"lease":%q%s}`, lease(state.State), rest)
 			cases = append(cases, struct {
 				what string
 				code protocol.Code
@@ -119,15 +111,6 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 			}
 		})
 	}
-	// The fence counts as well as the lease.
-	stale := held
-	stale.Fence--
-	verb, body := own("complete", `,"result":{"body":"old"}`, stale)
-	w.unchanged("an old fence", func() {
-		if _, code := w.ask(w.conn("coder"), natsgateway.Subject("coder", verb), body); code != protocol.CodeLeaseLost {
-			t.Errorf("an old fence: %q", code)
-		}
-	})
 	if err := claim.Complete(w.ctx, protocol.Result{Body: text("done")}); err != nil {
 		t.Error(err)
 	}
@@ -187,7 +170,7 @@ func TestAnAnswerIsNoRequest(t *testing.T) {
 		}
 	}
 	// Straight away: the gateway does not answer there at all.
-	for _, reply := range []string{"handoff.v1.coder.submit", "handoff.ledger.x", "$JS.API.STREAM.PURGE.HANDOFF_LEDGER", "_INBOX_coder.x", "_INBOX", "_INBOX."} {
+	for _, reply := range []string{"handoff.v1.coder.Submit", "handoff.ledger.x", "$JS.API.STREAM.PURGE.HANDOFF_LEDGER", "_INBOX_coder.x", "_INBOX", "_INBOX."} {
 		w.unchanged(reply, func() { ask(reply) })
 	}
 	// Between two accounts the server puts _R_ in its place and sends the answer on:
@@ -211,7 +194,7 @@ func TestAnAnswerIsNoRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := []byte(`{"package":{"key":"k","target":{"agent":"spy"},"reason":"r","task":{"description":"forged"}}}`)
-		if err := spy.PublishMsg(&nats.Msg{Subject: natsgateway.Subject("spy", "submit"), Reply: inbox, Header: answer.Header, Data: body}); err != nil {
+		if err := spy.PublishMsg(&nats.Msg{Subject: natsgateway.Subject("spy", "Submit"), Reply: inbox, Header: answer.Header, Data: body}); err != nil {
 			t.Fatal(err)
 		}
 		msg, err := refused.NextMsgWithContext(w.ctx)
@@ -234,7 +217,7 @@ func TestWhoMaySeeATicket(t *testing.T) {
 	coder, lead, helper := w.client("coder"), w.client("lead"), w.client("helper")
 	ticket := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	child, err := claim.HandOff(w.ctx, broker.Child{N: 0, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
+	child, err := claim.HandOff(w.ctx, broker.Child{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
 		Target: protocol.Target{Agent: "helper"}, Reason: "a part", Task: protocol.Task{Description: "help"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +285,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	w.open(natsgateway.Config{})
 	for _, name := range []string{"supervisor", "Supervisor", "handoff", "Human", "gateway"} {
 		nc := w.conn(name)
-		for _, verb := range []string{"register", "submit", "pull"} {
+		for _, verb := range []string{"register", "Submit", "pull"} {
 			if _, code := w.ask(nc, natsgateway.Subject(name, verb), `{}`); code != protocol.CodeReserved {
 				t.Errorf("%s as %s: %q, want %s", verb, name, code, protocol.CodeReserved)
 			}

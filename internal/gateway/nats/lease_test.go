@@ -10,13 +10,14 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// onLease is every verb that takes a lease, and what else its request needs.
+// onLease is every operation that takes a lease, and what else its request needs.
 var onLease = map[string]string{
-	"hold": "", "progress": `,"progress":{"percent":1}`, "more-time": `,"extend_ms":60000,"reason":"r"`,
-	"complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
-	"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "suspend": `,"children":[0]`, "escalate": `,"rationale":"r"`,
-	"answer": `,"answer":{"text":"yes"}`, "hand-back": `,"reason":"r"`, "handed-off": "", "returns": "",
-	"hand-off": `,"child":{"package":{"type":"delegation","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`,
+	"Heartbeat": `,"extend_ms":60000,"reason":"r"`, "Progress": `,"progress":{"percent":1}`, "Spend": `,"usage":{"tokens":1}`,
+	"Decide": `,"decision":{"description":"d","risk":"low"}`, "Complete": `,"result":{"body":"mine"}`, "Fail": `,"code":"x"`,
+	"Release": `,"result":{"body":"half"}`, "Acknowledge": `,"ack":{"status":"rejected","reason":"no"}`, "Await": "",
+	"Escalate": `,"rationale":"r"`, "AnswerHeld": `,"answer":{"text":"yes"}`, "RollBackHeld": `,"reason":"r"`,
+	"HandOff": `,"package":{"type":"delegation","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}`,
+	"Lock":    `,"paths":[{"path":"a"}]`, "Unlock": "", "SetVariables": `,"values":{"a":1}`, "HeldWorkspace": "",
 }
 
 // A lease that an agent makes up, in its own name or in another's, gets one answer
@@ -45,7 +46,7 @@ func TestMadeUpLeaseTellsNothing(t *testing.T) {
 	spy := w.conn("spy")
 	ask := func(verb, rest, lease string) string {
 		w.Helper()
-		body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, lease, claim.LastState().Fence, rest)
+		body := fmt.Sprintf(`{"lease":%q%s}`, lease, rest)
 		answer, code := w.ask(spy, natsgateway.Subject("spy", verb), body)
 		if code != protocol.CodeLeaseInvalid {
 			w.Errorf("%s of %s: %q, want %s", verb, lease, code, protocol.CodeLeaseInvalid)
@@ -71,8 +72,8 @@ func TestMadeUpLeaseTellsNothing(t *testing.T) {
 		}
 	})
 	own := broker.LeaseToken{Ticket: ended, Agent: "spy", Offer: held.Offer, Holder: held.Holder}
-	body := fmt.Sprintf(`{"lease":%q,"fence":%d}`, own.String(), held.Fence)
-	if _, code := w.ask(spy, natsgateway.Subject("spy", "hold"), body); code != protocol.CodeLeaseLost {
+	body := fmt.Sprintf(`{"lease":%q}`, own.String())
+	if _, code := w.ask(spy, natsgateway.Subject("spy", "Heartbeat"), body); code != protocol.CodeLeaseLost {
 		t.Errorf("its own, after the end: %q, want %s", code, protocol.CodeLeaseLost)
 	}
 }

@@ -189,15 +189,18 @@ func TestTheLargest(t *testing.T) {
 	if offer.Inline() {
 		t.Error("64 MiB inline")
 	}
-	claim := w.acceptWhole(c, offer, most)
-	// One such package is all that this agent may have in hand here. It waits with
-	// the next one, and what it has it can hand in.
+	offer = w.whole(c, offer, most)
+	keep := extend(t, offer)
+	// One such package is all that this agent may have here before it accepts. It waits with
+	// the next one.
 	submit()
 	next := w.pull(c, "coder")
 	stop := extend(t, next)
 	if _, err := next.Package(w.ctx); !errors.Is(err, broker.ErrUnreachable) {
 		t.Errorf("a second large package: %v", err)
 	}
+	keep()
+	claim := w.acceptWhole(c, offer, most)
 	if err := complete(w.ctx, claim, most); err != nil {
 		t.Fatal(err)
 	}

@@ -7,13 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// verbs has all verbs but those for the chunks of large bodies.
+// verbs are those for workers, who ask for the rest by the names of operations. The verbs for the
+// chunks of large bodies are no part of them.
 var verbs = map[string]verb{
 	verbRegister: typed((*Gateway).register),
 	verbProfile:  typed((*Gateway).profile),
@@ -25,41 +24,10 @@ var verbs = map[string]verb{
 	verbExtend:       typed((*Gateway).extend),
 	verbReleaseOffer: typed((*Gateway).releaseOffer),
 	verbAcknowledge:  typed((*Gateway).acknowledge),
-
-	verbHold:      typed((*Gateway).hold),
-	verbProgress:  typed((*Gateway).progress),
-	verbSpend:     typed((*Gateway).spend),
-	verbDecide:    typed((*Gateway).decide),
-	verbMoreTime:  typed((*Gateway).moreTime),
-	verbComplete:  typed((*Gateway).complete),
-	verbFail:      typed((*Gateway).fail),
-	verbRelease:   typed((*Gateway).release),
-	verbRefuse:    typed((*Gateway).refuseClaim),
-	verbSuspend:   typed((*Gateway).suspend),
-	verbEscalate:  typed((*Gateway).escalate),
-	verbAnswer:    typed((*Gateway).answerEscalation),
-	verbRollBack:  typed((*Gateway).rollBack),
-	verbHandOff:   typed((*Gateway).handOff),
-	verbHandedOff: typed((*Gateway).handedOff),
-	verbReturns:   typed((*Gateway).returns),
-
-	verbLock:   typed((*Gateway).lock),
-	verbUnlock: typed((*Gateway).unlock),
-	verbVars:   typed((*Gateway).vars),
-
-	verbSubmit:  typed((*Gateway).submit),
-	verbStatus:  typed((*Gateway).status),
-	verbResult:  typed((*Gateway).result),
-	verbReturn:  typed((*Gateway).returnOf),
-	verbContext: typed((*Gateway).contextOf),
-	verbCancel:  typed((*Gateway).cancel),
-
-	verbApprove: typed((*Gateway).approve),
-	verbDeny:    typed((*Gateway).deny),
-	verbWaiting: typed((*Gateway).waiting),
 }
 
-// Verbs returns all that an agent may ask a gateway for, in the order of their names.
+// Verbs returns all that an agent may ask a gateway for beyond the operations, in the order of their
+// names.
 func Verbs() []string {
 	return slices.Sorted(func(yield func(string) bool) {
 		for verb := range verbs {
@@ -241,7 +209,7 @@ func (g *Gateway) deliver(agent string, offers []*broker.Offer) *pullAnswer {
 		if offer.Inline() {
 			size = inlineSize(offer)
 		}
-		e, err := g.cache.add(agent, offer, nil, size+offer.Bytes())
+		e, err := g.cache.add(agent, offer, size+offer.Bytes())
 		if err != nil {
 			_ = offer.Release() // else it comes again after the ack wait
 			continue
@@ -280,10 +248,6 @@ func (g *Gateway) offerEntry(ctx context.Context, agent, token string) (*entry, 
 	e, done, ok := g.cache.byToken(agent, token)
 	if !ok {
 		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here: it was cached for %v, accepted elsewhere, or never given out to %s; pull the next one", broker.AckWait, agent)
-	}
-	if e.offer == nil {
-		done()
-		return nil, nil, protocol.Errorf(protocol.CodeGone, "token", "is of a handoff that goes on by its lease, and of no offer")
 	}
 	if err := e.lock(ctx); err != nil {
 		done()
@@ -324,10 +288,7 @@ func (g *Gateway) fetch(ctx context.Context, e *entry) (json.RawMessage, error) 
 
 func (g *Gateway) extend(_ context.Context, agent string, r *offerRequest) (any, error) {
 	e, done, ok := g.cache.byToken(agent, r.Token)
-	if !ok || e.offer == nil {
-		if ok {
-			done()
-		}
+	if !ok {
 		return nil, protocol.Errorf(protocol.CodeGone, "token", "is of no offer here; pull the next one")
 	}
 	defer done()
@@ -340,9 +301,6 @@ func (g *Gateway) releaseOffer(ctx context.Context, agent string, r *offerReques
 		return nil, err
 	}
 	defer done()
-	if g.cache.claimOf(e) != nil {
-		return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted: release it")
-	}
 	g.cache.evict(e)
 	return &empty{}, e.offer.Release()
 }
@@ -366,12 +324,6 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 		return nil, gone
 	}
 	defer done()
-	if claim := g.cache.claimOf(e); claim != nil {
-		if claim.Holder.ID != h.ID || ack.Status != protocol.AckAccepted {
-			return nil, protocol.Errorf(protocol.CodeIllegal, "token", "is of a handoff that is accepted already: %s takes that back", verbRefuse)
-		}
-		return answerOf(claim), nil // saying it twice is harmless
-	}
 	if ack.Status == protocol.AckAccepted { // a package that is gone can still be refused
 		if _, err := g.fetch(ctx, e); err != nil {
 			return nil, err
@@ -388,8 +340,8 @@ func (g *Gateway) acknowledge(ctx context.Context, agent string, r *acknowledgeR
 		g.cache.evict(e)
 		return &claimAnswer{}, nil
 	}
-	g.cache.setClaim(e, claim)
-	return answerOf(claim), nil
+	g.cache.evict(e)
+	return g.accepted(ctx, claim), nil
 }
 
 // acknowledgedBefore finds the claim of an acceptance whose answer was lost with
@@ -403,7 +355,7 @@ func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *ackno
 	if err != nil {
 		return nil, err
 	}
-	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0, Suited: true}
+	lease := broker.LeaseToken{Ticket: ticket, Agent: agent, Offer: r.Offer, Holder: h.ID, Slot: limit > 0, Suited: true, Worker: true}
 	claim, err := g.b.Resume(ctx, lease.String())
 	if err != nil || claim.Fence() == 0 {
 		if errors.Is(err, broker.ErrUnreachable) {
@@ -411,189 +363,14 @@ func (g *Gateway) acknowledgedBefore(ctx context.Context, agent string, r *ackno
 		}
 		return nil, gone
 	}
-	return answerOf(claim), nil
+	return g.accepted(ctx, claim), nil
 }
 
-func answerOf(claim *broker.Claim) *claimAnswer {
-	state := claim.State()
-	return &claimAnswer{Lease: claim.Lease(), State: &state}
+// accepted keeps a claim for the reports of its worker, which are operations.
+func (g *Gateway) accepted(ctx context.Context, claim *broker.Claim) *claimAnswer {
+	held := g.api.Hold(ctx, claim)
+	return &claimAnswer{Lease: held.Lease, State: &held.State, Returns: held.Returns, Children: held.Children}
 }
 
 // rereadInterval is how often a request that waits reads the head without a hint.
 const rereadInterval = 5 * time.Second
-
-// sourceFor returns the operations on behalf of the agent of a request.
-func (g *Gateway) sourceFor(agent string) api.Source { return g.api.As(api.Agent(agent)) }
-
-func (g *Gateway) submit(ctx context.Context, agent string, r *submitRequest) (any, error) {
-	pkg, err := protocol.DecodePackage(r.Package)
-	if err != nil {
-		return nil, err
-	}
-	return stateAnswer(g.sourceFor(agent).Submit(ctx, pkg))
-}
-
-// status reads the state of a handoff, and may wait for it to change.
-func (g *Gateway) status(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	wait, err := waitOf(r.WaitMS)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := r.Until.Ready(protocol.State{}); !ok {
-		return nil, invalid("until", "is %q, must be closed, ended, accepted or asked", protocol.CutText(string(r.Until), 64))
-	}
-	ofChain, err := r.ofChain()
-	if err != nil {
-		return nil, err
-	}
-	var state protocol.State
-	if wait > 0 {
-		if state, err = g.wait(ctx, agent, r, ofChain, wait); err != nil {
-			return nil, err
-		}
-	}
-	if state.Ticket == "" {
-		look := g.sourceFor(agent).Status
-		if ofChain {
-			look = g.sourceFor(agent).LastOfChain
-		}
-		if state, err = look(ctx, r.Ticket); err != nil {
-			return nil, err
-		}
-	}
-	ready := isReady(state, r.Until, ofChain)
-	return &ticketAnswer{Ticket: state.Ticket, State: state, Ready: ready}, nil
-}
-
-// ofChain reports whether a request is about the chain of its handoff.
-func (r *ticketRequest) ofChain() (bool, error) {
-	if r.Of != "" && !slices.Contains(protocol.ReturnScopes, r.Of) {
-		return false, invalid("of", "is %q, must be %s or %s", protocol.CutText(string(r.Of), 64), protocol.ReturnOfChain, protocol.ReturnOfHandoff)
-	}
-	return r.Of == protocol.ReturnOfChain, nil
-}
-
-// isReady reports whether what is waited for is so. A chain that goes on is nowhere yet.
-func isReady(s protocol.State, until api.Until, ofChain bool) bool {
-	ready, ok := until.Ready(s)
-	return ready && ok && !(ofChain && lifecycle.GoesOn(s))
-}
-
-// wait returns the last state that was read before the wait ended; none may have been.
-func (g *Gateway) wait(ctx context.Context, agent string, r *ticketRequest, ofChain bool, wait time.Duration) (protocol.State, error) {
-	waitFor := g.sourceFor(agent).Wait
-	if ofChain {
-		waitFor = g.sourceFor(agent).WaitChain
-	}
-	waiting, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	state, err := waitFor(waiting, r.Ticket, r.Until)
-	if waiting.Err() != nil && ctx.Err() == nil || errors.Is(err, api.ErrWaitEnded) {
-		err = nil
-	}
-	return state, err
-}
-
-func (g *Gateway) result(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	ofChain, err := r.ofChain()
-	if err != nil {
-		return nil, err
-	}
-	read := g.sourceFor(agent).Result
-	if ofChain {
-		read = g.sourceFor(agent).ChainResult
-	}
-	result, state, err := read(ctx, r.Ticket)
-	if errors.Is(err, broker.ErrNotFound) && state.Ticket != "" {
-		return stateAnswer(state, nil)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &ticketAnswer{Ticket: state.Ticket, State: state, Result: &result}, nil
-}
-
-func (g *Gateway) returnOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	ret, err := g.sourceFor(agent).Return(ctx, r.Ticket)
-	if err != nil {
-		return nil, err
-	}
-	return &ticketAnswer{Ticket: ret.HandoffID, Return: &ret}, nil
-}
-
-func (g *Gateway) contextOf(ctx context.Context, agent string, r *ticketRequest) (any, error) {
-	whole, err := g.sourceFor(agent).Context(ctx, r.Ticket)
-	if err != nil {
-		return nil, err
-	}
-	return &ticketAnswer{Ticket: r.Ticket, Context: &whole}, nil
-}
-
-func (g *Gateway) cancel(ctx context.Context, agent string, r *cancelRequest) (any, error) {
-	return stateAnswer(g.sourceFor(agent).Cancel(ctx, api.Cancel{Ticket: r.Ticket, Reason: r.Reason, Children: r.Children}))
-}
-
-// answerTicket answers what a handoff of the agent's asks for.
-func (g *Gateway) answerTicket(ctx context.Context, agent string, r *answerRequest, answer protocol.Answer) (any, error) {
-	if r.Lease != "" {
-		return nil, protocol.Errorf(protocol.CodeConflict, "ticket", "and a lease are two things; choose one")
-	}
-	return stateAnswer(g.sourceFor(agent).Answer(ctx, r.Ticket, answer))
-}
-
-func stateAnswer(state protocol.State, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &ticketAnswer{Ticket: state.Ticket, State: state}, nil
-}
-
-func (r *verdictRequest) verdict() api.Verdict {
-	return api.Verdict{Ticket: r.Ticket, Agent: r.Agent, Any: r.Any, Reason: r.Reason}
-}
-
-func (g *Gateway) approve(ctx context.Context, agent string, r *verdictRequest) (any, error) {
-	return stateAnswer(g.api.As(api.Agent(agent)).Approve(ctx, r.verdict()))
-}
-
-func (g *Gateway) deny(ctx context.Context, agent string, r *verdictRequest) (any, error) {
-	return stateAnswer(g.api.As(api.Agent(agent)).Deny(ctx, r.verdict()))
-}
-
-// waiting lists what waits for the agent's approval.
-func (g *Gateway) waiting(ctx context.Context, agent string, _ *empty) (any, error) {
-	states, err := g.api.As(api.Agent(agent)).Approvals(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &waitingAnswer{Handoffs: append([]protocol.State{}, states...)}, nil
-}
-
-// lock asks for locks once. A request that waits is answered so, and asked again by its client: no
-// answer of the gateway is held back for it.
-func (g *Gateway) lock(ctx context.Context, agent string, r *lockRequest) (any, error) {
-	wait, err := protocol.CheckLockWait("wait_ms", r.WaitMS)
-	if err != nil {
-		return nil, err
-	}
-	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) (err error) {
-		answer.Seq, answer.Waiting, err = claim.TryLock(ctx, wait, r.Paths...)
-		return err
-	})
-}
-
-func (g *Gateway) unlock(ctx context.Context, agent string, r *lockRequest) (any, error) {
-	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, _ *claimAnswer) error { return claim.Unlock(ctx, r.Paths...) })
-}
-
-// vars sets variables and answers with the workspace.
-func (g *Gateway) vars(ctx context.Context, agent string, r *varsRequest) (any, error) {
-	return g.withClaim(ctx, agent, r.ref(), func(claim *broker.Claim, answer *claimAnswer) error {
-		w, err := claim.Workspace(ctx)
-		if err == nil && len(r.Values) > 0 {
-			w, err = claim.SetVariables(ctx, lifecycle.Setting{Values: r.Values, IfVersion: r.IfVersion})
-		}
-		answer.Workspace = &w
-		return err
-	})
-}

@@ -48,19 +48,16 @@ func TestReplies(t *testing.T) {
 // is written and taken again the same.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
-		``, `{}`, `null`, `[]`, `{"most":1,"wait_ms":5000}`, `{"token":"x"}`, `{"lease":"lease_x","fence":82,"result":{"body":1},"children":[{}]}`,
+		``, `{}`, `null`, `[]`, `{"most":1,"wait_ms":5000}`, `{"token":"x"}`,
 		`{"holder":"k","lease_ms":1,"started_at":"2026-01-31T17:00:00Z"}`, `{"profile":{"id":"x","capabilities":["a",{"id":"b","proficiency":0.5}]},"replace":true}`,
-		`{"ticket":"5f0c","until":"closed","wait_ms":1}`, `{"children":[1,2,-3]}`, `{"answer":{"by":"x"}}`, `{"ack":{"status":"accepted"}}`, "{\"reason\":\"\xff\"}", `{"most":1e999}`,
-		`{"lease":"a","lease":"b"}`, `{"child":{"nth":999999999999999999999}}`, `{"progress":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
+		`{"ack":{"status":"accepted"}}`, "{\"host\":\"\xff\"}", `{"most":1e999}`, `{"token":"a","token":"b"}`,
+		`{"ack":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	decode := map[string]func([]byte) error{
 		"register": fuzzed[registerRequest], "presence": fuzzed[presenceRequest], "pull": fuzzed[pullRequest], "offer": fuzzed[offerRequest],
-		"acknowledge": fuzzed[acknowledgeRequest], "claim": fuzzed[claimRef], "progress": fuzzed[progressRequest], "more-time": fuzzed[moreTimeRequest], "complete": fuzzed[completeRequest],
-		"fail": fuzzed[failRequest], "release": fuzzed[releaseRequest], "refuse": fuzzed[refuseRequest], "suspend": fuzzed[suspendRequest],
-		"escalate": fuzzed[escalateRequest], "answer": fuzzed[answerRequest], "hand-back": fuzzed[rollBackRequest], "child": fuzzed[childRequest],
-		"submit": fuzzed[submitRequest], "ticket": fuzzed[ticketRequest], "empty": fuzzed[empty],
+		"acknowledge": fuzzed[acknowledgeRequest], "empty": fuzzed[empty],
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for name, read := range decode {

@@ -65,25 +65,23 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	w.awaitOutput(w.start("gateway", "gateway"), "ready")
 	w.watched = true
 	a := &attacker{w: w, t: t, role: "reviewer", nc: w.dial("reviewer")}
-	head := w.must("operator", "status", w.held, "-o", "json")
-	fence := field[uint64](t, head, "fence")
 	all := injections("reviewer")
 	for verb, rest := range map[string]string{
-		"hold": "", "progress": `,"progress":{"percent":1}`, "complete": `,"result":{"body":"mine"}`, "fail": `,"code":"x"`, "release": "",
-		"refuse": `,"ack":{"status":"rejected","reason":"no"}`, "escalate": `,"rationale":"r"`, "hand-back": `,"reason":"r"`, "returns": "",
-		"spend": `,"usage":{"tokens":5}`, "decide": `,"decision":{"id":"d","description":"mine"}`, "vars": `,"values":{"a":1}`,
-		"lock": `,"paths":[{"path":"a.go"}]`, "unlock": `,"paths":[{"path":"a.go"}]`,
+		"Heartbeat": "", "Progress": `,"progress":{"percent":1}`, "Complete": `,"result":{"body":"mine"}`, "Fail": `,"code":"x"`, "Release": "",
+		"Acknowledge": `,"ack":{"status":"rejected","reason":"no"}`, "Escalate": `,"rationale":"r"`, "RollBackHeld": `,"reason":"r"`, "AnswerHeld": `,"answer":{"text":"yes"}`,
+		"Spend": `,"usage":{"tokens":5}`, "Decide": `,"decision":{"id":"d","description":"mine"}`, "SetVariables": `,"values":{"a":1}`,
+		"Lock": `,"paths":[{"path":"a.go"}]`, "Unlock": `,"paths":[{"path":"a.go"}]`,
 	} {
-		body := fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, w.lease, fence, rest)
+		body := fmt.Sprintf(`{"lease":%q%s}`, w.lease, rest)
 		all = append(all,
 			attack{verb + " with its lease", func(a *attacker) { a.ask("handoff.v1.reviewer."+verb, body, "Handoff-Request", "1") }},
 			attack{verb + " in its name", func(a *attacker) { a.ask("handoff.v1.tester."+verb, body, "Handoff-Request", "1") }})
 	}
 	for name, body := range map[string]string{
-		"status": `{"ticket":"` + w.waiting + `"}`, "result": `{"ticket":"` + w.held + `"}`,
+		"Status": `{"ticket":"` + w.waiting + `"}`, "Result": `{"ticket":"` + w.held + `"}`,
 		"register": `{"profile":{"id":"tester","paused":true},"replace":true}`,
-		"submit":   `{"package":{"source":"tester","key":"k","target":{"agent":"tester"},"reason":"r","task":{"description":"d"}}}`,
-		"approve":  `{"ticket":"` + w.gated + `"}`, "deny": `{"ticket":"` + w.gated + `","reason":"mine"}`, "waiting": `{"agent":"tester"}`,
+		"Submit":   `{"package":{"source":"tester","key":"k","target":{"agent":"tester"},"reason":"r","task":{"description":"d"}}}`,
+		"Approve":  `{"ticket":"` + w.gated + `"}`, "Deny": `{"ticket":"` + w.gated + `","reason":"mine"}`, "Approvals": `{"agent":"tester"}`,
 		"purge": `{}`, "$JS.API.STREAM.PURGE.HANDOFF_WORK": ``,
 	} {
 		all = append(all, attack{"ask for " + name, func(a *attacker) { a.ask("handoff.v1.reviewer."+name, body, "Handoff-Request", "1") }})
@@ -96,7 +94,7 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 			more += `,"workspace":"` + nightly + `"`
 		}
 		body := `{"package":{"key":"` + "k" + name + `","target":{"agent":"builder"},"reason":"r","task":{"description":"d"}` + more + `}}`
-		all = append(all, attack{"join a workflow" + name, func(a *attacker) { a.ask("handoff.v1.reviewer.submit", body, "Handoff-Request", "1") }})
+		all = append(all, attack{"join a workflow" + name, func(a *attacker) { a.ask("handoff.v1.reviewer.Submit", body, "Handoff-Request", "1") }})
 	}
 	before := w.look()
 	for _, attack := range all {

@@ -5,7 +5,6 @@ package access
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -43,48 +42,46 @@ func TestEveryVerb(t *testing.T) {
 
 	// What a worker asks for in the work.
 	v.claim("reviewer", first)
-	v.ask("tester", "status", `{"ticket":"`+first+`"}`)
-	v.ask("tester", "context", `{"ticket":"`+first+`"}`)
-	v.askHeld("hold", ``)
-	v.askHeld("progress", `,"progress":{"percent":1}`)
-	v.askHeld("spend", `,"usage":{"tokens":5}`)
-	v.askHeld("decide", `,"decision":{"id":"d","description":"x","risk":"low"}`)
-	v.askHeld("more-time", `,"extend_ms":60000,"reason":"more"`)
-	v.askHeld("lock", `,"paths":[{"path":"a.go"}],"wait_ms":0`)
-	v.askHeld("unlock", `,"paths":[{"path":"a.go"}]`)
-	v.askHeld("vars", `,"values":{"a":1}`)
-	child := func(n int, more string) string {
-		return fmt.Sprintf(`,"child":{"package":{"target":{"agent":"tester"},"reason":"r","task":{"description":"child %d"}%s}}`, n, more)
-	}
-	handed := v.askHeld("hand-off", child(0, `,"type":"delegation","return":{"expected":true,"timeout_ms":60000}`))
-	v.askHeld("handed-off", ``)
-	v.askHeld("suspend", `,"children":[0]`)
+	v.ask("tester", "Status", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "Context", `{"ticket":"`+first+`"}`)
+	v.askHeld("Heartbeat", `,"extend_ms":60000,"reason":"more"`)
+	v.askHeld("Progress", `,"progress":{"percent":1}`)
+	v.askHeld("Spend", `,"usage":{"tokens":5}`)
+	v.askHeld("Decide", `,"decision":{"id":"d","description":"x","risk":"low"}`)
+	v.askHeld("Lock", `,"paths":[{"path":"a.go"}],"wait_ms":0`)
+	v.askHeld("Unlock", `,"paths":[{"path":"a.go"}]`)
+	v.askHeld("SetVariables", `,"values":{"a":1}`)
+	v.askHeld("HeldWorkspace", ``)
+	handed := v.askHeld("HandOff", `,"package":{"target":{"agent":"tester"},"reason":"r","task":{"description":"child"},"type":"delegation","return":{"expected":true,"timeout_ms":60000}}`)
+	v.askHeld("Await", ``)
 	v.claim("tester", field[string](t, string(handed), "ticket"))
-	v.askHeld("complete", `,"result":{"body":"child"}`)
-	v.claim("reviewer", first) // it comes again with the child's end
-	v.askHeld("returns", ``)
-	v.askHeld("complete", `,"result":{"body":"done"}`)
-	v.ask("tester", "result", `{"ticket":"`+first+`"}`)
-	v.ask("tester", "return", `{"ticket":"`+first+`"}`)
+	v.askHeld("Complete", `,"result":{"body":"child"}`)
+	if claim := v.claim("reviewer", first); !strings.Contains(string(claim), `"returns":`) || !strings.Contains(string(claim), `"children":`) {
+		t.Errorf("it comes again without the child's end: %s", claim)
+	}
+	v.askHeld("Complete", `,"result":{"body":"done"}`)
+	v.ask("tester", "Result", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "Return", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "Wait", `{"ticket":"`+first+`","wait_ms":0}`)
 
 	// The other ends.
 	for verb, rest := range map[string]string{
-		"fail": `,"code":"x"`, "release": "", "refuse": `,"ack":{"status":"rejected","reason":"no"}`, "hand-back": `,"reason":"r"`,
+		"Fail": `,"code":"x"`, "Release": "", "Acknowledge": `,"ack":{"status":"rejected","reason":"no"}`, "RollBackHeld": `,"reason":"r"`,
 	} {
 		v.claim("reviewer", v.submit("reviewer", ""))
 		v.askHeld(verb, rest)
 	}
 	beyond := v.submit("reviewer", "")
 	v.claim("reviewer", beyond)
-	v.askHeld("escalate", `,"rationale":"it is beyond me"`)
+	v.askHeld("Escalate", `,"rationale":"it is beyond me"`)
 	v.claim("tester", beyond)
-	v.askHeld("answer", `,"answer":{"text":"do it so"}`)
-	v.ask("tester", "cancel", `{"ticket":"`+v.submit("reviewer", "")+`"}`)
+	v.askHeld("AnswerHeld", `,"answer":{"text":"do it so"}`)
+	v.ask("tester", "Cancel", `{"ticket":"`+v.submit("reviewer", "")+`"}`)
 
 	// Approvals.
-	for _, verb := range []string{"approve", "deny"} {
+	for _, verb := range []string{"Approve", "Deny"} {
 		gated := v.must("operator", "submit", "--to", "reviewer", "--reason", "r", "--task", "gated", "--approve-by", "tester")
-		waits := v.await("tester", "waiting", `{}`, gated)
+		waits := v.await("tester", "Approvals", `{}`, gated)
 		if !strings.Contains(string(waits), gated) {
 			t.Errorf("%s is not among what waits for tester: %s", gated, waits)
 		}
@@ -116,7 +113,6 @@ type verbTest struct {
 	keys    int
 	held    struct { // the last claim
 		agent, lease string
-		fence        uint64
 	}
 }
 
@@ -171,7 +167,7 @@ func (v *verbTest) await(agent, verb, body, word string) []byte {
 func (v *verbTest) submit(to, more string) (ticket string) {
 	v.t.Helper()
 	v.keys++
-	answer := v.ask("tester", "submit", fmt.Sprintf(`{"package":{"key":"k%d","target":{"agent":%q},"reason":"r","task":{"description":"t"}%s}}`, v.keys, to, more))
+	answer := v.ask("tester", "Submit", fmt.Sprintf(`{"package":{"key":"k%d","target":{"agent":%q},"reason":"r","task":{"description":"t"}%s}}`, v.keys, to, more))
 	return field[string](v.t, string(answer), "ticket")
 }
 
@@ -186,9 +182,9 @@ func (v *verbTest) pull(agent string) wireOffer {
 }
 
 // claim pulls the offer of a handoff, and accepts it.
-func (v *verbTest) claim(agent, ticket string) {
+func (v *verbTest) claim(agent, ticket string) []byte {
 	v.t.Helper()
-	v.acknowledge(agent, v.offerOf(agent, ticket))
+	return v.acknowledge(agent, v.offerOf(agent, ticket))
 }
 
 // offerOf pulls the offer of a handoff, and completes what comes before it.
@@ -200,22 +196,21 @@ func (v *verbTest) offerOf(agent, ticket string) wireOffer {
 			return offer
 		}
 		v.acknowledge(agent, offer)
-		v.askHeld("complete", `,"result":{"body":"x"}`)
+		v.askHeld("Complete", `,"result":{"body":"x"}`)
 	}
 }
 
-func (v *verbTest) acknowledge(agent string, o wireOffer) {
+func (v *verbTest) acknowledge(agent string, o wireOffer) []byte {
 	v.t.Helper()
 	answer := v.ask(agent, "acknowledge", fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":60000,"start":true,"ack":{"status":"accepted"}}`, o.Token, o.Ticket, o.Offer, holderKey))
 	v.held.agent, v.held.lease = agent, field[string](v.t, string(answer), "lease")
-	state := field[json.RawMessage](v.t, string(answer), "state")
-	v.held.fence = field[uint64](v.t, string(state), "fence")
+	return answer
 }
 
 // askHeld asks for a verb about the last claim.
 func (v *verbTest) askHeld(verb, rest string) []byte {
 	v.t.Helper()
-	return v.ask(v.held.agent, verb, fmt.Sprintf(`{"lease":%q,"fence":%d%s}`, v.held.lease, v.held.fence, rest))
+	return v.ask(v.held.agent, verb, fmt.Sprintf(`{"lease":%q%s}`, v.held.lease, rest))
 }
 
 // largeOffer takes the offer of a package that comes in parts, and completes it with a result that
@@ -232,7 +227,7 @@ func (v *verbTest) largeOffer(ticket string) {
 		v.t.Fatalf("the rest of the package has %d bytes: %s", len(part.Data), code)
 	}
 	v.acknowledge("tester", offer)
-	body := []byte(fmt.Sprintf(`{"lease":%q,"fence":%d,"result":{"body":%q}}`, v.held.lease, v.held.fence, strings.Repeat("x", 600_000)))
+	body := []byte(fmt.Sprintf(`{"lease":%q,"result":{"body":%q}}`, v.held.lease, strings.Repeat("x", 600_000)))
 	half := len(body) / 2
 	put := func(id string, part []byte, offset int) string {
 		header := nats.Header{"Handoff-Total": {fmt.Sprint(len(body))}, "Handoff-Offset": {fmt.Sprint(offset)}}
@@ -247,7 +242,7 @@ func (v *verbTest) largeOffer(ticket string) {
 	}
 	id := put("", body[:half], 0)
 	put(id, body[half:], half)
-	if answer, code := v.request("tester", "complete", nil, nats.Header{"Handoff-Body": {id}}); code != "" {
+	if answer, code := v.request("tester", "Complete", nil, nats.Header{"Handoff-Body": {id}}); code != "" {
 		v.t.Fatalf("the result in parts is refused: %s %s", code, answer.Data)
 	}
 }

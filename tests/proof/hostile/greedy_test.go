@@ -32,7 +32,7 @@ func TestGreedyAgentsAtAGateway(t *testing.T) {
 			running.Go(func() {
 				verb, body := "pull", `{"most":64,"wait_ms":5000}`
 				if n%10 == 0 { // a large message, which the gateway has in hand while it reads it
-					verb, body = "submit", `{"package":{"reason":"`+strings.Repeat("x", 256<<10)+`"}}`
+					verb, body = "Submit", `{"package":{"reason":"`+strings.Repeat("x", 256<<10)+`"}}`
 				}
 				for {
 					select {
