@@ -203,15 +203,13 @@ func behind(s ask.Position) error {
 }
 
 // freshness is how much of the ledger an answer must have.
-type freshness struct{ stale bool }
-
-func (f *freshness) flag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.stale, "stale", false, "print what the index has, even if it has not read all of the ledger")
+type freshness struct {
+	Stale bool `flag:"stale" doc:"print what the index has, even if it has not read all of the ledger"`
 }
 
 // ask returns a question of this freshness. With --stale the answer does not wait for more.
 func (f freshness) ask() ask.Question {
-	if f.stale {
+	if f.Stale {
 		return ask.Question{WaitMS: -1}
 	}
 	return ask.Question{}
@@ -219,7 +217,7 @@ func (f freshness) ask() ask.Question {
 
 // check refuses an answer that is not fresh enough.
 func (f freshness) check(s ask.Position) error {
-	if s.Complete || f.stale {
+	if s.Complete || f.Stale {
 		return nil
 	}
 	return behind(s)
@@ -242,7 +240,7 @@ func (a *app) stand(f freshness, s ask.Position, cursor string) error {
 		}
 		_, err = a.err.Write(escapeJSON(line))
 		return err
-	case a.format == formatJSON || !f.stale:
+	case a.format == formatJSON || !f.Stale:
 	case s.Complete:
 		a.notef("handoff: as of entry %d of the ledger: nothing is missing\n", s.Seq)
 	case s.Behind > 0:

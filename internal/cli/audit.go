@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/index/ask"
@@ -33,73 +34,59 @@ for longer.`,
 
 // auditFilter selects handoffs and, for list, their records.
 type auditFilter struct {
-	tickets, tasks, sources, targets, agents, types []string
-	handoffSources, handoffTargets                  []string
-	since, until                                    string
-	freshness
-
-	from, to time.Time
+	Tickets        []string             `flag:"ticket" doc:"of the handoff with this {TICKET}; repeatable"`
+	Tasks          []string             `flag:"task" doc:"of handoffs with this task {ID}; repeatable"`
+	Sources        []string             `flag:"source" doc:"records from this {AGENT} (their from_agent); repeatable"`
+	Targets        []string             `flag:"target" doc:"records about this {AGENT}, or capability (their to_agent); repeatable"`
+	HandoffSources []string             `flag:"handoff-source" doc:"of what this {AGENT} handed off; repeatable"`
+	HandoffTargets []string             `flag:"handoff-target" doc:"of what was handed to this {AGENT}, or to this capability; repeatable"`
+	Agents         []string             `flag:"agent" doc:"of what is with this {AGENT}, or was there last; repeatable"`
+	Types          []protocol.AuditType `flag:"type" doc:"of this {TYPE}; repeatable: {}"`
+	Since          time.Time            `flag:"since" doc:"since {WHEN}: an instant, or a duration ago (2h, 3d)"`
+	Until          time.Time            `flag:"until" doc:"before {WHEN}"`
+	freshness      `flag:""`
 }
 
-func (f *auditFilter) declare(a *app, cmd *cobra.Command) {
-	fs := cmd.Flags()
+func (f *auditFilter) declare(fs *pflag.FlagSet) {
 	fs.SortFlags = false
-	fs.StringArrayVar(&f.tickets, "ticket", nil, "of the handoff with this `TICKET`; repeatable")
-	fs.StringArrayVar(&f.tasks, "task", nil, "of handoffs with this task `ID`; repeatable")
-	fs.StringArrayVar(&f.sources, "source", nil, "records from this `AGENT` (their from_agent); repeatable")
-	fs.StringArrayVar(&f.targets, "target", nil, "records about this `AGENT`, or capability (their to_agent); repeatable")
-	fs.StringArrayVar(&f.handoffSources, "handoff-source", nil, "of what this `AGENT` handed off; repeatable")
-	fs.StringArrayVar(&f.handoffTargets, "handoff-target", nil, "of what was handed to this `AGENT`, or to this capability; repeatable")
-	fs.StringArrayVar(&f.agents, "agent", nil, "of what is with this `AGENT`, or was there last; repeatable")
-	fs.StringArrayVar(&f.types, "type", nil, "of this `TYPE`; repeatable: "+strings.Join(asWords(protocol.AuditTypes), ", "))
-	fs.StringVar(&f.since, "since", "", "since `WHEN`: an instant, or a duration ago (2h, 3d)")
-	fs.StringVar(&f.until, "until", "", "before `WHEN`")
-	f.flag(cmd)
-	a.agentFlags(cmd, "source", "target", "handoff-source", "handoff-target", "agent")
-	a.words(cmd, "type", asWords(protocol.AuditTypes)...)
+	bind(fs, f)
 }
 
-func (f *auditFilter) check(now time.Time) (err error) {
-	for _, kind := range f.types {
-		if !slices.Contains(protocol.AuditTypes, protocol.AuditType(kind)) {
+func (f *auditFilter) check() error {
+	for _, kind := range f.Types {
+		if !slices.Contains(protocol.AuditTypes, kind) {
 			return usagef("--type %s: the types are %s", kind, strings.Join(asWords(protocol.AuditTypes), ", "))
 		}
 	}
-	if f.from, err = pastFlag("since", f.since, now); err != nil {
-		return err
-	}
-	if f.to, err = pastFlag("until", f.until, now); err != nil {
-		return err
-	}
-	if !f.to.IsZero() && !f.from.Before(f.to) {
-		return usagef("--since %s is not before --until %s: nothing lies between them", f.since, f.until)
+	if !f.Until.IsZero() && !f.Since.Before(f.Until) {
+		return usagef("--since %s is not before --until %s: nothing lies between them", f.Since.Format(time.RFC3339), f.Until.Format(time.RFC3339))
 	}
 	return nil
 }
 
 // all reports whether every handoff is meant.
 func (f *auditFilter) all() bool {
-	return len(f.tickets)+len(f.sources)+len(f.targets)+len(f.types) == 0 && !f.asks() && f.since == "" && f.until == ""
+	return len(f.Tickets)+len(f.Sources)+len(f.Targets)+len(f.Types) == 0 && !f.asks() && f.Since.IsZero() && f.Until.IsZero()
 }
 
 // direct reports whether the tickets alone select the handoffs.
 func (f *auditFilter) direct() bool {
-	return len(f.tickets) > 0 && !f.asks()
+	return len(f.Tickets) > 0 && !f.asks()
 }
 
 // asks reports whether the index must select the handoffs, whatever their tickets.
 func (f *auditFilter) asks() bool {
-	return len(f.tasks)+len(f.handoffSources)+len(f.handoffTargets)+len(f.agents) > 0
+	return len(f.Tasks)+len(f.HandoffSources)+len(f.HandoffTargets)+len(f.Agents) > 0
 }
 
 // keeps reports whether a record is meant.
 func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 	switch {
-	case len(f.types) > 0 && !slices.Contains(f.types, string(r.EventType)),
-		len(f.sources) > 0 && !slices.Contains(f.sources, r.FromAgent),
-		len(f.targets) > 0 && !slices.Contains(f.targets, r.ToAgent),
-		!f.from.IsZero() && r.Timestamp.Before(f.from),
-		!f.to.IsZero() && !r.Timestamp.Before(f.to):
+	case len(f.Types) > 0 && !slices.Contains(f.Types, r.EventType),
+		len(f.Sources) > 0 && !slices.Contains(f.Sources, r.FromAgent),
+		len(f.Targets) > 0 && !slices.Contains(f.Targets, r.ToAgent),
+		!f.Since.IsZero() && r.Timestamp.Before(f.Since),
+		!f.Until.IsZero() && !r.Timestamp.Before(f.Until):
 		return false
 	}
 	return true
@@ -109,7 +96,7 @@ func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 // and no more than limit of them (0 is all). It reports whether there are more.
 func (f *auditFilter) handoffs(ctx context.Context, r api.Reader, limit int, fn func(ticket string) error) (more bool, err error) {
 	if f.direct() {
-		for _, ticket := range f.tickets {
+		for _, ticket := range f.Tickets {
 			if err := fn(ticket); err != nil {
 				return false, err
 			}
@@ -120,7 +107,7 @@ func (f *auditFilter) handoffs(ctx context.Context, r api.Reader, limit int, fn 
 	// changed since its beginning; one with a record from or about an agent has that
 	// for its source or target, or was with it.
 	q := ask.ListQuery{Question: f.ask(), Sort: ask.SortNewest, Filter: ask.Filter{
-		Ticket: f.tickets, TaskID: f.tasks, From: f.sources, To: f.targets, Source: f.handoffSources, Target: f.handoffTargets, Agent: f.agents, UpdatedSince: f.from, Until: f.to}}
+		Ticket: f.Tickets, TaskID: f.Tasks, From: f.Sources, To: f.Targets, Source: f.HandoffSources, Target: f.HandoffTargets, Agent: f.Agents, UpdatedSince: f.Since, Until: f.Until}}
 	_, cursor, err := pages(ctx, r, q, limit, f.freshness, func(rows []ask.Row) error {
 		for _, row := range rows {
 			if err := fn(row.Ticket); err != nil {

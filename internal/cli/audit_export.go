@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +56,7 @@ is behind.`,
 		},
 	}
 	cmd.PreRunE = filter.preRun(a)
-	filter.declare(a, cmd)
+	filter.declare(cmd.Flags())
 	cmd.Flags().StringVar(&to, "to", "", "write to this `FILE`, which must not exist; it appears when it is complete (default: stdout)")
 	return cmd
 }
@@ -65,10 +64,10 @@ is behind.`,
 // preRun is filter.check as cobra calls it, with whole tickets.
 func (f *auditFilter) preRun(a *app) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(time.Now()); err != nil {
+		if err := f.check(); err != nil {
 			return err
 		}
-		return a.tickets(cmd.Context(), f.tickets)
+		return a.tickets(cmd.Context(), f.Tickets)
 	}
 }
 

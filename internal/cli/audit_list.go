@@ -52,7 +52,7 @@ Exit codes: 0 here they are, if any; 3 no such ticket; 6 no index answers;
 		},
 	}
 	cmd.PreRunE = filter.preRun(a)
-	filter.declare(a, cmd)
+	filter.declare(cmd.Flags())
 	cmd.Flags().IntVar(&limit, "limit", auditHandoffsDefault, "of at most `N` handoffs, those submitted last")
 	return cmd
 }
@@ -63,7 +63,7 @@ func (a *app) auditList(ctx context.Context, s *source, filter *auditFilter, lim
 	more, err := filter.handoffs(ctx, s.session, limit, func(ticket string) error {
 		return reader.Appends(ctx, ticket, func(_ broker.Entry, of []protocol.AuditRecord) error {
 			for _, r := range of {
-				noted := r.EventType == protocol.AuditNoted && !slices.Contains(filter.types, string(protocol.AuditNoted))
+				noted := r.EventType == protocol.AuditNoted && !slices.Contains(filter.Types, protocol.AuditNoted)
 				if !noted && filter.keeps(r) {
 					records = append(records, r)
 				}

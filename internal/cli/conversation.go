@@ -39,14 +39,17 @@ conversation can have; 10 the index is behind.`
 
 // conversationOptions are the flags of conversation.
 type conversationOptions struct {
-	last, count, full bool
-	limit             int // with full
-	from, to          []string
-	fresh             freshness
+	Last  bool      `flag:"last" doc:"only the one that was submitted last"`
+	Count bool      `flag:"count" doc:"how many there are, and from whom to whom"`
+	Full  bool      `flag:"full" doc:"show the trace id, the user's intent and the messages of each, too"`
+	Limit int       `flag:"limit" doc:"with --full: at most {N} of them"`
+	From  []string  `flag:"from,,commas" doc:"only those from this {AGENT}"`
+	To    []string  `flag:"to" doc:"only those that were for this {AGENT}, or that it had"`
+	Fresh freshness `flag:""`
 }
 
 func newConversation(a *app) *cobra.Command {
-	var o conversationOptions
+	o := conversationOptions{Limit: fullMax}
 	cmd := &cobra.Command{
 		Use:   "conversation ID",
 		Short: "Show the handoffs of a conversation, in order",
@@ -58,29 +61,19 @@ func newConversation(a *app) *cobra.Command {
 		Args:    takes("the ID of a conversation"),
 		PreRunE: o.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			flags := filterFlags{conversation: args, source: o.from}
-			filter, err := flags.filter(time.Now())
-			if err != nil {
+			filter := ask.Filter{ConversationID: args, Source: o.From, To: o.To}
+			if err := cmp.Or(checkWords("conversation", args[0]), checkAgents("source", o.From)); err != nil {
 				return err
 			}
-			filter.To = o.to
 			return a.onReader(cmd.Context(), nil, func(ctx context.Context, r *api.Session) error {
-				if o.count {
-					return a.count(ctx, r, ask.CountQuery{Question: o.fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.fresh)
+				if o.Count {
+					return a.count(ctx, r, ask.CountQuery{Question: o.Fresh.ask(), Filter: filter, By: []ask.By{ask.BySource, ask.ByTarget}, Had: true}, o.Fresh)
 				}
 				return a.conversation(ctx, r, filter, o)
 			})
 		},
 	}
-	fs := cmd.Flags()
-	fs.BoolVar(&o.last, "last", false, "only the one that was submitted last")
-	fs.BoolVar(&o.count, "count", false, "how many there are, and from whom to whom")
-	fs.BoolVar(&o.full, "full", false, "show the trace id, the user's intent and the messages of each, too")
-	fs.IntVar(&o.limit, "limit", fullMax, "with --full: at most `N` of them")
-	fs.StringSliceVar(&o.from, "from", nil, "only those from this `AGENT`")
-	fs.StringArrayVar(&o.to, "to", nil, "only those that were for this `AGENT`, or that it had")
-	a.agentFlags(cmd, "from", "to")
-	o.fresh.flag(cmd)
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -89,28 +82,28 @@ func (o *conversationOptions) check(cmd *cobra.Command, args []string) error {
 	switch {
 	case args[0] == "":
 		return usagef("conversation needs an ID; those without one are no conversation")
-	case o.last && o.count:
+	case o.Last && o.Count:
 		return usagef("--last and --count exclude each other")
-	case o.count && o.full:
+	case o.Count && o.Full:
 		return usagef("--count counts all of them: --full does not go with it")
-	case cmd.Flags().Changed("limit") && (o.last || !o.full):
+	case cmd.Flags().Changed("limit") && (o.Last || !o.Full):
 		return usagef("--limit goes with --full, and not with --last: without them all are listed, or one")
-	case o.limit < 1:
-		return usagef("--limit %d: show one at least", o.limit)
+	case o.Limit < 1:
+		return usagef("--limit %d: show one at least", o.Limit)
 	}
 	return nil
 }
 
 // conversation lists the handoffs of a conversation.
 func (a *app) conversation(ctx context.Context, r dossier.Reader, filter ask.Filter, o conversationOptions) error {
-	q := ask.ListQuery{Question: o.fresh.ask(), Filter: filter, Sort: ask.SortOldest}
-	if o.last {
-		q.Sort, o.limit = ask.SortNewest, 1
+	q := ask.ListQuery{Question: o.Fresh.ask(), Filter: filter, Sort: ask.SortOldest}
+	if o.Last {
+		q.Sort, o.Limit = ask.SortNewest, 1
 	}
-	if o.full {
+	if o.Full {
 		return a.conversationFull(ctx, r, q, o)
 	}
-	return a.list(ctx, r, q, listFlags{fresh: o.fresh, limit: 1, all: !o.last, alone: o.last, table: conversationTable})
+	return a.list(ctx, r, q, listFlags{Fresh: o.Fresh, Limit: 1, All: !o.Last, alone: o.Last, table: conversationTable})
 }
 
 // conversationTable shows who handed off to whom, the task, the last agent and the time.
@@ -130,7 +123,7 @@ func (a *app) conversationFull(ctx context.Context, r dossier.Reader, q ask.List
 	whole := dossier.Conversation{Handoffs: []dossier.Turn{}}
 	shown := 0
 	var err error
-	whole.Position, whole.Cursor, err = pages(ctx, r, q, o.limit, o.fresh, func(page []ask.Row) error {
+	whole.Position, whole.Cursor, err = pages(ctx, r, q, o.Limit, o.Fresh, func(page []ask.Row) error {
 		for rows := range slices.Chunk(page, dossier.ReadsAtOnce) { // a package may be large: few at a time
 			var full []dossier.Turn
 			err := a.ask(ctx, func(ctx context.Context) (err error) {
@@ -162,10 +155,10 @@ func (a *app) conversationFull(ctx context.Context, r dossier.Reader, q ask.List
 		return a.value(whole)
 	case a.text() && shown == 0:
 		a.notef("handoff: none\n")
-	case a.text() && whole.Cursor != "" && !o.last:
+	case a.text() && whole.Cursor != "" && !o.Last:
 		a.notef("handoff: there are more than these %d; see more with --limit N\n", shown)
 	}
-	return a.stand(o.fresh, whole.Position, whole.Cursor)
+	return a.stand(o.Fresh, whole.Position, whole.Cursor)
 }
 
 // conversationText writes each handoff as a paragraph: who handed it to whom, then the conversation

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -39,31 +38,11 @@ nothing has to be done about them.`,
 	return cmd
 }
 
-// deadFilter selects dead letters.
-type deadFilter struct {
-	agent, source, outcome, since string
-	limit                         int
-	redriven                      bool
-
-	after time.Time
-}
-
-func (f *deadFilter) declare(a *app, cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.agent, "agent", "", "only those that ended at this `AGENT`")
-	fs.StringVar(&f.source, "source", "", "only those from this `AGENT`")
-	fs.StringVar(&f.outcome, "outcome", "", "only those with this `OUTCOME`: "+strings.Join(unsuccessful, ", "))
-	fs.StringVar(&f.since, "since", "", "only those that closed since `WHEN`: an instant, or a duration ago (2h, 3d)")
-	fs.IntVar(&f.limit, "limit", 0, "only the `N` that closed last (default: all)")
-	a.agentFlags(cmd, "agent", "source")
-	a.words(cmd, "outcome", unsuccessful...)
-}
-
-// deadFilterFlags are the flags of declare.
+// deadFilterFlags are the flags of ask.DeadQuery.
 var deadFilterFlags = []string{"agent", "source", "outcome", "since", "limit"}
 
-func (f *deadFilter) check(now time.Time) error {
-	for field, agent := range map[string]string{"agent": f.agent, "source": f.source} {
+func checkDead(q ask.DeadQuery) error {
+	for field, agent := range map[string]string{"agent": q.Agent, "source": q.Source} {
 		if agent == "" {
 			continue
 		}
@@ -71,24 +50,20 @@ func (f *deadFilter) check(now time.Time) error {
 			return err
 		}
 	}
-	if f.outcome != "" && !slices.Contains(unsuccessful, f.outcome) {
-		return usagef("--outcome %s: what closed without success is %s", f.outcome, strings.Join(unsuccessful, ", "))
+	if q.Outcome != "" && !slices.Contains(unsuccessful, string(q.Outcome)) {
+		return usagef("--outcome %s: what closed without success is %s", q.Outcome, strings.Join(unsuccessful, ", "))
 	}
-	if f.limit < 0 {
-		return usagef("--limit %d is negative", f.limit)
+	if q.Limit < 0 {
+		return usagef("--limit %d is negative", q.Limit)
 	}
-	var err error
-	f.after, err = pastFlag("since", f.since, now)
-	return err
-}
-
-// query selects the dead letters that are meant.
-func (f *deadFilter) query() ask.DeadQuery {
-	return ask.DeadQuery{Agent: f.agent, Source: f.source, Outcome: protocol.Outcome(f.outcome), Since: f.after, Redriven: f.redriven, Limit: f.limit}
+	return nil
 }
 
 func newDeadList(a *app) *cobra.Command {
-	var filter deadFilter
+	var o struct {
+		ask.DeadQuery `flag:""`
+		Too           bool `flag:"redriven" doc:"list those that were redriven, too"`
+	}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -102,10 +77,11 @@ where none answers.`,
 		Example: `  handoff dead list --since 1d
   handoff dead list --agent reviewer --outcome failed -o jsonl | jq -r .ticket`,
 		Args:    takes(),
-		PreRunE: func(*cobra.Command, []string) error { return filter.check(time.Now()) },
+		PreRunE: func(*cobra.Command, []string) error { return checkDead(o.DeadQuery) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
-				states, err := s.session.DeadLetters(ctx, filter.query())
+				o.Redriven = o.Too
+				states, err := s.session.DeadLetters(ctx, o.DeadQuery)
 				if err != nil {
 					return err
 				}
@@ -113,8 +89,7 @@ where none answers.`,
 			})
 		},
 	}
-	filter.declare(a, cmd)
-	cmd.Flags().BoolVar(&filter.redriven, "redriven", false, "list those that were redriven, too")
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -211,9 +186,11 @@ func trailWho(entry protocol.TrailEntry) string {
 
 // redriveOptions are the flags of dead redrive.
 type redriveOptions struct {
-	deadFilter
-	to              string
-	all, yes, again bool
+	ask.DeadQuery `flag:""`
+	All           bool   `flag:"all" doc:"redrive every dead letter that the filters leave"`
+	Yes           bool   `flag:"yes" doc:"with --all: do it"`
+	To            string `flag:"to" doc:"send them to this {AGENT} instead"`
+	Again         bool   `flag:"again" doc:"offer them to the agents that refused them, too"`
 }
 
 func newDeadRedrive(a *app) *cobra.Command {
@@ -240,12 +217,12 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
   handoff dead redrive --all --agent reviewer --since 2h --yes`,
 		Args: o.args,
 		PreRunE: func(*cobra.Command, []string) error {
-			if o.to != "" {
-				if err := protocol.CheckAgent("to", o.to); err != nil {
+			if o.To != "" {
+				if err := protocol.CheckAgent("to", o.To); err != nil {
 					return err
 				}
 			}
-			return o.check(time.Now())
+			return checkDead(o.DeadQuery)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tickets, err := a.parseTickets(cmd.Context(), args)
@@ -253,32 +230,27 @@ Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`
 				return err
 			}
 			return a.onLedger(cmd.Context(), func(ctx context.Context, s *source) error {
-				if o.all {
+				if o.All {
 					if tickets, err = a.toRedrive(ctx, s.session, &o); err != nil {
 						return err
 					}
 				}
-				return a.redrive(ctx, s.session, tickets, o.to, o.again)
+				return a.redrive(ctx, s.session, tickets, o.To, o.Again)
 			})
 		},
 	}
-	o.declare(a, cmd)
-	cmd.Flags().BoolVar(&o.all, "all", false, "redrive every dead letter that the filters leave")
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "with --all: do it")
-	cmd.Flags().StringVar(&o.to, "to", "", "send them to this `AGENT` instead")
-	cmd.Flags().BoolVar(&o.again, "again", false, "offer them to the agents that refused them, too")
+	bind(cmd.Flags(), &o)
 	a.fromFlag(cmd, "who redrives")
-	a.agentFlags(cmd, "to", "from")
 	return cmd
 }
 
 func (o *redriveOptions) args(cmd *cobra.Command, args []string) error {
 	switch {
-	case o.all && len(args) > 0:
+	case o.All && len(args) > 0:
 		return usagef("redrive takes TICKETs or --all, not both")
-	case !o.all && len(args) == 0:
+	case !o.All && len(args) == 0:
 		return usagef("redrive needs a TICKET, or --all; see %s --help", cmd.CommandPath())
-	case !o.all && slices.ContainsFunc(deadFilterFlags, cmd.Flags().Changed):
+	case !o.All && slices.ContainsFunc(deadFilterFlags, cmd.Flags().Changed):
 		return usagef("--agent, --source, --outcome, --since and --limit go with --all")
 	}
 	return nil
@@ -286,7 +258,7 @@ func (o *redriveOptions) args(cmd *cobra.Command, args []string) error {
 
 // toRedrive are the dead letters that the filters leave. Without --yes it lists them instead.
 func (a *app) toRedrive(ctx context.Context, s *api.Session, o *redriveOptions) ([]string, error) {
-	states, err := s.DeadLetters(ctx, o.query())
+	states, err := s.DeadLetters(ctx, o.DeadQuery)
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +266,7 @@ func (a *app) toRedrive(ctx context.Context, s *api.Session, o *redriveOptions) 
 	switch {
 	case len(states) == 0:
 		a.notef("handoff: no dead letters\n")
-	case !o.yes:
+	case !o.Yes:
 		return nil, errors.Join(a.deadLetters(states), usagef("these %d would be redriven; say so with --yes", len(states)))
 	}
 	tickets := make([]string, len(states))

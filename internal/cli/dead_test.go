@@ -1,46 +1,56 @@
 package cli
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 func TestDeadFilter(t *testing.T) {
-	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	dead := protocol.State{Agent: "a", Outcome: protocol.OutcomeFailed, ClosedAt: now.Add(-time.Hour), Summary: protocol.Summary{Source: "s"}}
-	again := dead
+	hourAgo := protocol.State{Agent: "a", Outcome: protocol.OutcomeFailed, ClosedAt: time.Now().Add(-time.Hour), Summary: protocol.Summary{Source: "s"}}
+	again := hourAgo
 	again.RedrivenAs = "r"
+	parse := func(args ...string) (ask.DeadQuery, error) {
+		var q ask.DeadQuery
+		fs := newFlagPart()
+		bind(fs, &q)
+		err := fs.Parse(args)
+		return q, cmp.Or(err, checkDead(q))
+	}
 	for name, c := range map[string]struct {
-		filter deadFilter
-		state  protocol.State
-		keep   bool
+		args  []string
+		state protocol.State
+		keep  bool
 	}{
-		"no filter":                {deadFilter{}, dead, true},
-		"redriven":                 {deadFilter{}, again, false},
-		"redriven, and asked for":  {deadFilter{redriven: true}, again, true},
-		"of its agent":             {deadFilter{agent: "a"}, dead, true},
-		"of another agent":         {deadFilter{agent: "b"}, dead, false},
-		"from its source":          {deadFilter{source: "s"}, dead, true},
-		"from another source":      {deadFilter{source: "a"}, dead, false},
-		"of its outcome":           {deadFilter{outcome: "failed"}, dead, true},
-		"of another outcome":       {deadFilter{outcome: "timeout"}, dead, false},
-		"closed since":             {deadFilter{since: "2h"}, dead, true},
-		"closed before":            {deadFilter{since: "30m"}, dead, false},
-		"closed since an instant":  {deadFilter{since: "2026-01-31T11:00:00Z"}, dead, true},
-		"closed before an instant": {deadFilter{since: "2026-01-31T11:00:01Z"}, dead, false},
+		"no filter":               {nil, hourAgo, true},
+		"redriven":                {nil, again, false},
+		"of its agent":            {[]string{"--agent", "a"}, hourAgo, true},
+		"of another agent":        {[]string{"--agent", "b"}, hourAgo, false},
+		"from its source":         {[]string{"--source", "s"}, hourAgo, true},
+		"from another source":     {[]string{"--source", "a"}, hourAgo, false},
+		"of its outcome":          {[]string{"--outcome", "failed"}, hourAgo, true},
+		"of another outcome":      {[]string{"--outcome", "timeout"}, hourAgo, false},
+		"closed since":            {[]string{"--since", "2h"}, hourAgo, true},
+		"closed before":           {[]string{"--since", "30m"}, hourAgo, false},
+		"closed since an instant": {[]string{"--since", "2026-01-31T11:00:00Z"}, hourAgo, true},
 	} {
-		if err := c.filter.check(now); err != nil {
+		q, err := parse(c.args...)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got := c.filter.query().Selects(c.state); got != c.keep {
+		if got := q.Selects(c.state); got != c.keep {
 			t.Errorf("%s: kept %v, want %v", name, got, c.keep)
 		}
 	}
-	for _, wrong := range []deadFilter{{agent: "a b"}, {outcome: "success"}, {since: "-1h"}, {since: "soon"}, {limit: -1}} {
-		if err := wrong.check(now); err == nil {
-			t.Errorf("%+v was not refused", wrong)
+	if q := (ask.DeadQuery{Redriven: true}); !q.Selects(again) {
+		t.Error("one that was redriven, and asked for, is not kept")
+	}
+	for _, wrong := range [][]string{{"--agent", "a b"}, {"--outcome", "success"}, {"--since", "-1h"}, {"--since", "soon"}, {"--limit", "-1"}} {
+		if _, err := parse(wrong...); err == nil {
+			t.Errorf("%v was not refused", wrong)
 		}
 	}
 }

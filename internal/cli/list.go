@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -19,20 +19,21 @@ import (
 
 // listFlags are the flags of list.
 type listFlags struct {
-	filter     filterFlags
-	fresh      freshness
-	sort       string
-	limit      int
-	cursor     string
-	all, count bool
-	by         []string
-	watch      bool
-	table      table // how it looks to people
-	alone      bool  // the cursor is not printed
+	filter filterFlags
+	Sort   ask.Sort  `flag:"sort" doc:"in this {ORDER}: {}"`
+	Limit  int       `flag:"limit" doc:"at most {N} of them"`
+	Cursor string    `flag:"cursor" doc:"go on behind the {CURSOR} of the list before"`
+	All    bool      `flag:"all" doc:"all of them"`
+	Count  bool      `flag:"count" doc:"print how many there are instead"`
+	By     []ask.By  `flag:"by,,commas" doc:"with --count: how many of each {FIELD}, up to three"`
+	Watch  bool      `flag:"watch" doc:"go on, and show what changes"`
+	Fresh  freshness `flag:""`
+	table  table     // how it looks to people
+	alone  bool      // the cursor is not printed
 }
 
 func newList(a *app) *cobra.Command {
-	flags := listFlags{table: listTable}
+	flags := listFlags{table: listTable, Sort: ask.SortNewest, Limit: ask.PageDefault}
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
@@ -71,46 +72,32 @@ cursor is refused; 10 the index is behind.`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			return flags.check(a, cmd)
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runList(cmd.Context(), flags) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runList(cmd.Context(), &flags) },
 	}
-	flags.filter.declare(a, cmd)
-	fs := cmd.Flags()
-	fs.StringVar(&flags.sort, "sort", string(ask.SortNewest), "in this `ORDER`: "+strings.Join(asWords(ask.Sorts), ", "))
-	fs.IntVar(&flags.limit, "limit", ask.PageDefault, "at most `N` of them")
-	fs.StringVar(&flags.cursor, "cursor", "", "go on behind the `CURSOR` of the list before")
-	fs.BoolVar(&flags.all, "all", false, "all of them")
-	fs.BoolVar(&flags.count, "count", false, "print how many there are instead")
-	fs.StringSliceVar(&flags.by, "by", nil, "with --count: how many of each `FIELD`, up to three")
-	fs.BoolVar(&flags.watch, "watch", false, "go on, and show what changes")
-	flags.fresh.flag(cmd)
-	a.words(cmd, "sort", asWords(ask.Sorts)...)
-	a.words(cmd, "by", asWords(ask.Bys)...)
+	flags.filter.declare(cmd.Flags())
+	bind(cmd.Flags(), &flags)
 	return cmd
 }
 
 // runList lists, counts or watches, by the flags.
-func (a *app) runList(ctx context.Context, flags listFlags) error {
-	if err := flags.filter.resolve(ctx, a); err != nil {
-		return err
-	}
-	filter, err := flags.filter.filter(time.Now())
+func (a *app) runList(ctx context.Context, flags *listFlags) error {
+	filter, err := flags.filter.filter(ctx, a)
 	if err != nil {
 		return err
 	}
-	relative, _ := flags.filter.relative(filter)
-	if flags.cursor != "" && len(relative) > 0 {
+	relative, _ := flags.filter.relative()
+	if flags.Cursor != "" && len(relative) > 0 {
 		return usagef("%s: how long ago is another instant each time, and a cursor is of one; give the instant of the list before", relative[0])
 	}
 	return a.onReader(ctx, filter.Agent, func(ctx context.Context, r *api.Session) error {
-		q := ask.ListQuery{Question: flags.fresh.ask(), Filter: filter, Sort: ask.Sort(flags.sort), Cursor: flags.cursor}
+		q := ask.ListQuery{Question: flags.Fresh.ask(), Filter: filter, Sort: flags.Sort, Cursor: flags.Cursor}
 		switch {
-		case flags.count:
-			return a.count(ctx, r, ask.CountQuery{Question: q.Question, Filter: filter, By: fromWords[ask.By](flags.by),
-				Had: slices.Contains(flags.by, string(ask.ByTarget))}, flags.fresh)
-		case flags.watch:
-			return a.watch(ctx, r, q, flags)
+		case flags.Count:
+			return a.count(ctx, r, ask.CountQuery{Question: q.Question, Filter: filter, By: flags.By, Had: slices.Contains(flags.By, ask.ByTarget)}, flags.Fresh)
+		case flags.Watch:
+			return a.watch(ctx, r, q, *flags)
 		}
-		return a.list(ctx, r, q, flags)
+		return a.list(ctx, r, q, *flags)
 	})
 }
 
@@ -119,17 +106,17 @@ func (f *listFlags) check(a *app, cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	paging := slices.ContainsFunc([]string{"sort", "limit", "cursor", "all"}, given)
 	switch {
-	case f.limit < 1:
-		return usagef("--limit %d: list one at least", f.limit)
-	case f.all && given("limit"):
+	case f.Limit < 1:
+		return usagef("--limit %d: list one at least", f.Limit)
+	case f.All && given("limit"):
 		return usagef("--all and --limit exclude each other")
-	case f.count && (paging || f.watch):
+	case f.Count && (paging || f.Watch):
 		return usagef("--count counts all of them: --sort, --limit, --cursor, --all and --watch do not go with it")
-	case !f.count && len(f.by) > 0:
+	case !f.Count && len(f.By) > 0:
 		return usagef("--by goes with --count")
-	case f.watch && (f.all || f.cursor != ""):
+	case f.Watch && (f.All || f.Cursor != ""):
 		return usagef("--watch shows the first of them: --all and --cursor do not go with it")
-	case f.watch && a.format == formatJSON:
+	case f.Watch && a.format == formatJSON:
 		return usagef("--watch has no end, so it is no document; use -o jsonl")
 	}
 	return nil
@@ -137,14 +124,14 @@ func (f *listFlags) check(a *app, cmd *cobra.Command) error {
 
 // list prints a list, whole or up to a limit.
 func (a *app) list(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
-	most := flags.limit
-	if flags.all {
+	most := flags.Limit
+	if flags.All {
 		most = 0
 	}
 	whole := ask.ListAnswer{Handoffs: []ask.Row{}}
 	var err error
 	found := 0
-	whole.Position, whole.Cursor, err = pages(ctx, r, q, most, flags.fresh, func(rows []ask.Row) error {
+	whole.Position, whole.Cursor, err = pages(ctx, r, q, most, flags.Fresh, func(rows []ask.Row) error {
 		found += len(rows)
 		if a.format == formatJSONL {
 			return list(a, rows)
@@ -166,11 +153,11 @@ func (a *app) list(ctx context.Context, r api.Reader, q ask.ListQuery, flags lis
 			return err
 		}
 		if whole.Cursor != "" && !flags.alone {
-			_, instants := flags.filter.relative(q.Filter)
+			_, instants := flags.filter.relative()
 			a.notef("handoff: there are more; go on with --cursor %s%s\n", whole.Cursor, instants)
 		}
 	}
-	return a.stand(flags.fresh, whole.Position, whole.Cursor)
+	return a.stand(flags.Fresh, whole.Position, whole.Cursor)
 }
 
 // pages reads page after page, each as fresh as it is asked for; see ask.Pages.
@@ -274,122 +261,62 @@ func (a *app) count(ctx context.Context, r api.Reader, q ask.CountQuery, fresh f
 	return a.stand(fresh, answer.Position, "")
 }
 
-// checkText refuses invalid text: JSON would put something else in its place, and look for that.
-func checkText(field, text string) error {
-	if !utf8.ValidString(text) {
-		return protocol.Errorf(protocol.CodeText, field, "holds bytes that are no UTF-8")
-	}
-	return nil
-}
-
 // filterFlags select handoffs. Values are checked by the index or the engine, which names the
 // field.
 type filterFlags struct {
-	agent, source, target             []string
-	phase, outcome, priority, kind    []string
-	workflow, conversation, task      []string
-	parent, group, ticket             []string
-	gate, variant                     []string
-	open, closed, barred, deadlocked  bool
-	since, until, changedSince, words string
+	ask.Filter `flag:""`
+	Closed     bool `flag:"closed" doc:"closed"`
+
+	*binding
 }
 
 // declare adds the flags. Names that cannot have a comma in them may be given
 // as a list; the ids of others may have one, so that they are one to a flag.
-func (f *filterFlags) declare(a *app, cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	list := func(into *[]string, name, usage string) { fs.StringSliceVar(into, name, nil, usage) }
-	each := func(into *[]string, name, usage string) { fs.StringArrayVar(into, name, nil, usage) }
-	list(&f.agent, "agent", "in the queue or the hands of this `AGENT`, or last there")
-	list(&f.source, "source", "handed off by this `AGENT`")
-	each(&f.target, "target", "asked for this `TARGET`: an agent, or what it must be able to do")
-	list(&f.phase, "phase", "in this `PHASE`")
-	list(&f.outcome, "outcome", "closed with this `OUTCOME`")
-	fs.BoolVar(&f.open, "open", false, "not closed")
-	fs.BoolVar(&f.closed, "closed", false, "closed")
-	list(&f.priority, "priority", "of this `PRIORITY`")
-	list(&f.kind, "type", "of this `TYPE`")
-	each(&f.workflow, "workflow", "of the workflow with this `ID`")
-	each(&f.conversation, "conversation", "of the conversation with this `ID`")
-	each(&f.task, "task", "of the task with this `ID`")
-	list(&f.variant, "variant", "in this `VARIANT` of an experiment, as models/new")
-	list(&f.parent, "parent", "handed off by this `TICKET`")
-	list(&f.group, "group", "members of the group with this `TICKET`")
-	list(&f.ticket, "ticket", "with this `TICKET`")
-	list(&f.gate, "gate", "waiting for this `GATE` before its next offer: "+strings.Join(asWords(protocol.GateKinds), ", "))
-	fs.BoolVar(&f.barred, "barred", false, "refused a hand-off by a limit or a rule")
-	fs.BoolVar(&f.deadlocked, "deadlocked", false, "taken out of a circle of handoffs that waited for one another, or a hand-off of it was refused as circular")
-	fs.StringVar(&f.since, "since", "", "submitted since `WHEN`: an instant, or a duration ago (2h, 3d)")
-	fs.StringVar(&f.until, "until", "", "submitted before `WHEN`")
-	fs.StringVar(&f.changedSince, "changed-since", "", "changed since `WHEN`")
-	fs.StringVar(&f.words, "text", "", "with all these `WORDS` in the task's description or the reason; wor* is a beginning")
-	a.agentFlags(cmd, "agent", "source", "target")
-	a.words(cmd, "phase", asWords(protocol.Phases)...)
-	a.words(cmd, "outcome", asWords(protocol.Outcomes)...)
-	a.words(cmd, "priority", asWords(protocol.Priorities)...)
-	a.words(cmd, "gate", asWords(protocol.GateKinds)...)
-	a.words(cmd, "type", asWords(protocol.Types)...)
+func (f *filterFlags) declare(fs *pflag.FlagSet) {
+	all := newFlagPart()
+	f.binding = bind(all, f)
+	inOrder(fs, all, "agent source target phase outcome open closed")
 }
 
-// resolve makes whole tickets of beginnings.
-func (f *filterFlags) resolve(ctx context.Context, a *app) error {
-	return a.tickets(ctx, f.parent, f.group, f.ticket)
-}
-
-// filter returns the filter of the flags.
-func (f *filterFlags) filter(now time.Time) (ask.Filter, error) {
-	filter := ask.Filter{
-		Agent: f.agent, Source: f.source, Target: f.target,
-		Phase: fromWords[protocol.Phase](f.phase), Outcome: fromWords[protocol.Outcome](f.outcome),
-		Priority: fromWords[protocol.Priority](f.priority), Type: fromWords[protocol.Type](f.kind),
-		WorkflowID: f.workflow, ConversationID: f.conversation, TaskID: f.task, Variant: f.variant,
-		Parent: f.parent, Group: f.group, Ticket: f.ticket, Text: f.words,
-		Gate: fromWords[protocol.GateKind](f.gate), Barred: f.barred, Deadlocked: f.deadlocked,
+// filter returns the filter of the flags, with whole tickets.
+func (f *filterFlags) filter(ctx context.Context, a *app) (ask.Filter, error) {
+	if err := a.tickets(ctx, f.Parent, f.Group, f.Ticket); err != nil {
+		return f.Filter, err
 	}
-	for field, values := range map[string][]string{"agent": f.agent, "source": f.source, "target": f.target, "phase": f.phase,
-		"outcome": f.outcome, "gate": f.gate, "priority": f.priority, "type": f.kind, "workflow": f.workflow, "conversation": f.conversation, "task": f.task, "variant": f.variant,
-		"parent": f.parent, "group": f.group, "ticket": f.ticket, "text": {f.words}} {
-		for _, value := range values {
-			check := checkText
-			if field == "agent" || field == "source" {
-				check = protocol.CheckID
-			}
-			if err := check(field, value); err != nil {
-				return filter, err
-			}
+	if err := f.checkTexts(); err != nil {
+		return f.Filter, err
+	}
+	if err := cmp.Or(checkAgents("agent", f.Agent), checkAgents("source", f.Source)); err != nil {
+		return f.Filter, err
+	}
+	if f.Closed {
+		if f.Open != nil && *f.Open {
+			return f.Filter, usagef("--open and --closed exclude each other; without either both are meant")
+		}
+		f.Open = new(bool)
+	}
+	return f.Filter, nil
+}
+
+// checkAgents refuses names that no agent can have.
+func checkAgents(field string, agents []string) error {
+	for _, agent := range agents {
+		if err := protocol.CheckID(field, agent); err != nil {
+			return err
 		}
 	}
-	if f.open && f.closed {
-		return filter, usagef("--open and --closed exclude each other; without either both are meant")
-	}
-	if f.open || f.closed {
-		filter.Open = &f.open
-	}
-	var err error
-	now = now.Truncate(time.Millisecond)
-	if filter.Since, err = pastFlag("since", f.since, now); err != nil {
-		return filter, err
-	}
-	if filter.Until, err = pastFlag("until", f.until, now); err != nil {
-		return filter, err
-	}
-	filter.UpdatedSince, err = pastFlag("changed-since", f.changedSince, now)
-	return filter, err
+	return nil
 }
 
 // relative returns the flags that are relative to now, and so mean another instant each time; with
 // the instants that they mean now.
-func (f *filterFlags) relative(filter ask.Filter) (flags []string, instants string) {
-	for _, at := range []struct {
-		flag, text string
-		means      protocol.Time
-	}{{"--since", f.since, filter.Since}, {"--until", f.until, filter.Until}, {"--changed-since", f.changedSince, filter.UpdatedSince}} {
-		if _, err := parseDuration(at.text); err == nil {
-			flags = append(flags, at.flag)
-			instants += " " + at.flag + " " + at.means.Format(time.RFC3339Nano)
+func (f *filterFlags) relative() (flags []string, instants string) {
+	f.fs.VisitAll(func(flag *pflag.Flag) {
+		if past, is := flag.Value.(*pastValue); is && past.ago {
+			flags = append(flags, "--"+flag.Name)
+			instants += " --" + flag.Name + " " + past.to.Format(time.RFC3339Nano)
 		}
-	}
+	})
 	return flags, instants
 }
 
@@ -399,15 +326,4 @@ func asWords[T ~string](values []T) []string {
 		texts[i] = string(v)
 	}
 	return texts
-}
-
-func fromWords[T ~string](texts []string) []T {
-	if len(texts) == 0 {
-		return nil
-	}
-	values := make([]T, len(texts))
-	for i, text := range texts {
-		values[i] = T(text)
-	}
-	return values
 }

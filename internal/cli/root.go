@@ -156,6 +156,7 @@ finds it by these. Times are in UTC.`,
 	root.Flags().SortFlags, root.PersistentFlags().SortFlags = false, false
 	groupFlags(root)
 	commands(a, root)
+	a.completeFlags(root)
 	return root
 }
 

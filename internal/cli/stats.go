@@ -57,15 +57,18 @@ what it vouches for.
 Exit codes: 0 here they are; 6 no index answers; 9 a filter is refused; 10 the
 index is behind.`
 
+// statsFlags are the flags of stats.
+type statsFlags struct {
+	Top     int           `flag:"top" doc:"{N} rows of each table, at most 100"`
+	Series  time.Duration `flag:"series" doc:"show buckets of this {WIDTH}: 10m, 1h, 1d"`
+	Summary bool          `flag:"summary" doc:"show five figures alone: handoffs of each workflow, tokens and cost of each agent, durations, breakers, deadlocks"`
+	By      string        `flag:"by" doc:"show the table by this {WORD} alone: agent, pair, type or variant"`
+	Fresh   freshness     `flag:""`
+}
+
 func newStats(a *app) *cobra.Command {
-	var (
-		flags filterFlags
-		fresh freshness
-		top   int
-		width string
-		brief bool
-		by    string
-	)
+	var filters filterFlags
+	flags := statsFlags{Top: 10}
 	cmd := &cobra.Command{
 		Use:     "stats",
 		Aliases: []string{"figures"},
@@ -78,40 +81,32 @@ func newStats(a *app) *cobra.Command {
   handoff stats --since 1d -o json | jq '.by_agent[] | {key, success, p95: .whole_ms.p95}'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if top < 1 {
-				return usagef("--top %d: show one row at least", top)
+			if flags.Top < 1 {
+				return usagef("--top %d: show one row at least", flags.Top)
 			}
-			if !slices.ContainsFunc(figureTables, func(t figureTable) bool { return t.by == by }) && cmd.Flags().Changed("by") {
-				return usagef("--by %s: one of agent, pair, type, variant", by)
+			if !slices.ContainsFunc(figureTables, func(t figureTable) bool { return t.by == flags.By }) && cmd.Flags().Changed("by") {
+				return usagef("--by %s: one of agent, pair, type, variant", flags.By)
 			}
-			if err := flags.resolve(cmd.Context(), a); err != nil {
-				return err
-			}
-			filter, err := flags.filter(time.Now())
+			filter, err := filters.filter(cmd.Context(), a)
 			if err != nil {
 				return err
 			}
-			if width != "" {
-				q, err := seriesQuery(width, filter, time.Now())
+			if cmd.Flags().Changed("series") {
+				q, err := seriesQuery(flags.Series, filter, time.Now())
 				if err != nil {
 					return err
 				}
 				return a.onReader(cmd.Context(), filter.Agent, func(ctx context.Context, r *api.Session) error {
-					return a.series(ctx, r, q, fresh)
+					return a.series(ctx, r, q, flags.Fresh)
 				})
 			}
-			return a.askFigures(cmd.Context(), ask.FiguresQuery{Question: fresh.ask(), Filter: filter, Top: top}, by, brief, fresh)
+			return a.askFigures(cmd.Context(), ask.FiguresQuery{Question: flags.Fresh.ask(), Filter: filter, Top: flags.Top}, flags.By, flags.Summary, flags.Fresh)
 		},
 	}
-	flags.declare(a, cmd)
-	cmd.Flags().IntVar(&top, "top", 10, fmt.Sprintf("`N` rows of each table, at most %d", ask.FiguresTopMax))
-	cmd.Flags().StringVar(&width, "series", "", "show buckets of this `WIDTH`: 10m, 1h, 1d")
-	cmd.Flags().BoolVar(&brief, "summary", false, "show five figures alone: handoffs of each workflow, tokens and cost of each agent, durations, breakers, deadlocks")
-	cmd.Flags().StringVar(&by, "by", "", "show the table by this `WORD` alone: agent, pair, type or variant")
-	a.words(cmd, "by", "agent", "pair", "type", "variant")
+	filters.declare(cmd.Flags())
+	bind(cmd.Flags(), &flags)
 	cmd.MarkFlagsMutuallyExclusive("series", "by", "summary")
 	cmd.MarkFlagsMutuallyExclusive("series", "top")
-	fresh.flag(cmd)
 	return cmd
 }
 
@@ -221,10 +216,9 @@ func (l latency) words() string {
 const seriesBuckets = 24
 
 // seriesQuery asks for buckets of a width from --since to --until, or for the last ones.
-func seriesQuery(width string, filter ask.Filter, now time.Time) (ask.SeriesQuery, error) {
-	d, err := parseDuration(width)
-	if err != nil || d < time.Millisecond {
-		return ask.SeriesQuery{}, usagef("--series %s: a bucket is as wide as a duration: 10m, 1h, 1d", width)
+func seriesQuery(d time.Duration, filter ask.Filter, now time.Time) (ask.SeriesQuery, error) {
+	if d < time.Millisecond {
+		return ask.SeriesQuery{}, usagef("--series %s: a bucket is as wide as a duration: 10m, 1h, 1d", d)
 	}
 	q := ask.SeriesQuery{Since: filter.Since, Until: filter.Until, BucketMS: d.Milliseconds()}
 	if q.Until.IsZero() {

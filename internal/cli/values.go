@@ -66,15 +66,40 @@ func parsePast(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// pastFlag reads a flag that is an instant or a duration before now; without a value it is zero.
-func pastFlag(flag, text string, now time.Time) (at time.Time, err error) {
-	if text == "" {
-		return at, nil
+// pastValue is a flag that is an instant, or a duration before now.
+type pastValue struct {
+	to  *time.Time
+	ago bool // it is a duration
+}
+
+func (v *pastValue) String() string { return "" }
+
+func (v *pastValue) Type() string { return "WHEN" }
+
+func (v *pastValue) Set(text string) (err error) {
+	if *v.to, err = parsePast(text, time.Now().Truncate(time.Millisecond)); err == nil {
+		_, err := parseDuration(text)
+		v.ago = err == nil
 	}
-	if at, err = parsePast(text, now); err != nil {
-		err = usagef("--%s: %v", flag, err)
+	return err
+}
+
+// millisValue is a flag that is a duration in milliseconds, days included.
+type millisValue struct{ ms *int64 }
+
+func (v millisValue) String() string {
+	if v.ms == nil || *v.ms == 0 {
+		return ""
 	}
-	return at, err
+	return explain.Millis(*v.ms)
+}
+
+func (v millisValue) Type() string { return "duration" }
+
+func (v millisValue) Set(text string) error {
+	d, err := parseDuration(text)
+	*v.ms = d.Milliseconds()
+	return err
 }
 
 // parseVariables reads k=v pairs. v is JSON if it parses as JSON, else a string.

@@ -515,18 +515,18 @@ const (
 // watch prints a list and its changes, until ctx ends.
 func (a *app) watch(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
 	w := &watcher{a: a, r: r, q: q, flags: flags, redraw: a.text() && a.terminal}
-	if w.q.Limit = min(flags.limit, ask.PageMax); w.redraw && flags.limit == ask.PageDefault {
+	if w.q.Limit = min(flags.Limit, ask.PageMax); w.redraw && flags.Limit == ask.PageDefault {
 		w.q.Limit = watchRows
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
-		stand, err := r.Position(ctx, flags.fresh.ask())
+		stand, err := r.Position(ctx, flags.Fresh.ask())
 		if err != nil {
 			return err
 		}
 		switch {
-		case flags.fresh.check(stand) != nil:
+		case flags.Fresh.check(stand) != nil:
 			w.lag(stand)
 		case !w.begun || stand.Seq != w.seq:
 			if err := w.show(ctx); err != nil {
@@ -568,7 +568,7 @@ func (w *watcher) show(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.flags.fresh.check(page.Position) != nil {
+		if w.flags.Fresh.check(page.Position) != nil {
 			w.lag(page.Position)
 			return nil
 		}
@@ -594,7 +594,7 @@ func (w *watcher) changes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.flags.fresh.check(page.Position) != nil {
+		if w.flags.Fresh.check(page.Position) != nil {
 			w.lag(page.Position)
 			return nil
 		}

@@ -43,12 +43,12 @@ type WaitingRow struct {
 // DeadQuery asks for dead letters (lifecycle.DeadLetter), the last to close first.
 type DeadQuery struct {
 	Question
-	Agent    string           `json:"agent,omitempty"` // that had it last
-	Source   string           `json:"source,omitempty"`
-	Outcome  protocol.Outcome `json:"outcome,omitempty"`
-	Since    protocol.Time    `json:"since,omitzero"`     // closed at this instant or later
+	Agent    string           `json:"agent,omitempty" flag:"agent" doc:"only those that ended at this {AGENT}"`
+	Source   string           `json:"source,omitempty" flag:"source" doc:"only those from this {AGENT}"`
+	Outcome  protocol.Outcome `json:"outcome,omitempty" flag:"outcome" doc:"only those with this {OUTCOME}: failed, timeout, rejected, cancelled, rolled_back"`
+	Since    protocol.Time    `json:"since,omitzero" flag:"since" doc:"only those that closed since {WHEN}: an instant, or a duration ago (2h, 3d)"`
 	Redriven bool             `json:"redriven,omitempty"` // include those that were redriven
-	Limit    int              `json:"limit,omitempty"`    // 0 is PageDefault
+	Limit    int              `json:"limit,omitempty" flag:"limit" doc:"only the {N} that closed last (default: all)"`
 	Cursor   string           `json:"cursor,omitempty"`
 }
 

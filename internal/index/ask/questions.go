@@ -31,34 +31,34 @@ const (
 // Filter selects handoffs. Fields are joined by AND, the values of one field by OR. The zero
 // value selects all; values are compared exactly.
 type Filter struct {
-	Agent          []string            `json:"agent,omitempty"`  // in whose queue it is, or was last
-	Source         []string            `json:"source,omitempty"` // the agent that handed off
-	Target         []string            `json:"target,omitempty"` // as submitted: an agent, a capability, or group members by name
+	Agent          []string            `json:"agent,omitempty" flag:"agent,,commas" doc:"in the queue or the hands of this {AGENT}, or last there"`
+	Source         []string            `json:"source,omitempty" flag:"source,,commas" doc:"handed off by this {AGENT}"`
+	Target         []string            `json:"target,omitempty" flag:"target" doc:"asked for this {TARGET}: an agent, or what it must be able to do"`
 	From           []string            `json:"from,omitempty"`   // the source, or an agent that had it, now or before
 	To             []string            `json:"to,omitempty"`     // the target, or an agent that had it, now or before
-	Phase          []protocol.Phase    `json:"phase,omitempty"`
-	Outcome        []protocol.Outcome  `json:"outcome,omitempty"`
-	Open           *bool               `json:"open,omitempty"` // true: open ones, false: closed ones
-	Priority       []protocol.Priority `json:"priority,omitempty"`
-	Type           []protocol.Type     `json:"type,omitempty"`
-	WorkflowID     []string            `json:"workflow_id,omitempty"`
-	ConversationID []string            `json:"conversation_id,omitempty"`
-	TaskID         []string            `json:"task_id,omitempty"`
-	Variant        []string            `json:"variant,omitempty"` // experiment/variant
-	Parent         []string            `json:"parent,omitempty"`  // tickets
-	Group          []string            `json:"group,omitempty"`   // tickets
-	Ticket         []string            `json:"ticket,omitempty"`
-	Gate           []protocol.GateKind `json:"gate,omitempty"`       // before its next offer
-	Barred         bool                `json:"barred,omitempty"`     // true: a limit or a rule refused a hand-off of it
-	Deadlocked     bool                `json:"deadlocked,omitempty"` // true: it was taken out of a circle, or a hand-off of it was refused as one
+	Phase          []protocol.Phase    `json:"phase,omitempty" flag:"phase,,commas" doc:"in this {PHASE}"`
+	Outcome        []protocol.Outcome  `json:"outcome,omitempty" flag:"outcome,,commas" doc:"closed with this {OUTCOME}"`
+	Open           *bool               `json:"open,omitempty" flag:"open" doc:"not closed"` // false: closed ones
+	Priority       []protocol.Priority `json:"priority,omitempty" flag:"priority,,commas" doc:"of this {PRIORITY}"`
+	Type           []protocol.Type     `json:"type,omitempty" flag:"type,,commas" doc:"of this {TYPE}"`
+	WorkflowID     []string            `json:"workflow_id,omitempty" flag:"workflow" doc:"of the workflow with this {ID}"`
+	ConversationID []string            `json:"conversation_id,omitempty" flag:"conversation" doc:"of the conversation with this {ID}"`
+	TaskID         []string            `json:"task_id,omitempty" flag:"task" doc:"of the task with this {ID}"`
+	Variant        []string            `json:"variant,omitempty" flag:"variant,,commas" doc:"in this {VARIANT} of an experiment, as models/new"`
+	Parent         []string            `json:"parent,omitempty" flag:"parent,,commas" doc:"handed off by this {TICKET}"`
+	Group          []string            `json:"group,omitempty" flag:"group,,commas" doc:"members of the group with this {TICKET}"`
+	Ticket         []string            `json:"ticket,omitempty" flag:"ticket,,commas" doc:"with this {TICKET}"`
+	Gate           []protocol.GateKind `json:"gate,omitempty" flag:"gate,,commas" doc:"waiting for this {GATE} before its next offer: {}"`
+	Barred         bool                `json:"barred,omitempty" flag:"barred" doc:"refused a hand-off by a limit or a rule"`
+	Deadlocked     bool                `json:"deadlocked,omitempty" flag:"deadlocked" doc:"taken out of a circle of handoffs that waited for one another, or a hand-off of it was refused as circular"`
 	// Since and Until bound the submission: Since <= submitted_at < Until.
-	Since protocol.Time `json:"since,omitzero"`
-	Until protocol.Time `json:"until,omitzero"`
+	Since protocol.Time `json:"since,omitzero" flag:"since" doc:"submitted since {WHEN}: an instant, or a duration ago (2h, 3d)"`
+	Until protocol.Time `json:"until,omitzero" flag:"until" doc:"submitted before {WHEN}"`
 	// UpdatedSince bounds the last change likewise.
-	UpdatedSince protocol.Time `json:"updated_since,omitzero"`
+	UpdatedSince protocol.Time `json:"updated_since,omitzero" flag:"changed-since" doc:"changed since {WHEN}"`
 	// Text is searched in the description of the task and the reason of the handoff. All of
 	// its words must be there, in any order; a word that ends in * is a prefix.
-	Text string `json:"text,omitempty"`
+	Text string `json:"text,omitempty" flag:"text" doc:"with all these {WORDS} in the task's description or the reason; wor* is a beginning"`
 }
 
 // Sort is the order of a list.
