@@ -9,37 +9,37 @@ import (
 // Profile is an agent's entry in the directory (documents 1 and 2).
 type Profile struct {
 	ID              string       `json:"id"`
-	Name            string       `json:"name,omitempty"`
-	Description     string       `json:"description,omitempty"`
-	Specialization  string       `json:"specialization,omitempty"`
+	Name            string       `json:"name,omitempty" flag:"name" doc:"name for people"`
+	Description     string       `json:"description,omitempty" flag:"description" doc:"what it does"`
+	Specialization  string       `json:"specialization,omitempty" flag:"specialization" doc:"what it does best; counts as a capability"`
 	Capabilities    []Capability `json:"capabilities,omitempty"`
-	Examples        []string     `json:"examples,omitempty"`
-	AcceptsHandoffs *bool        `json:"accepts_handoffs,omitempty"` // absent is true
-	MaxConcurrency  int          `json:"max_concurrency,omitempty"`  // of all its workers and claims together; 0 is no limit
-	MaxExecutionMS  int64        `json:"max_execution_time_ms,omitempty"`
-	MaxRisk         Risk         `json:"max_risk,omitempty"`     // absent is high
-	EscalatesTo     string       `json:"escalates_to,omitempty"` // absent is human
+	Examples        []string     `json:"examples,omitempty" flag:"example" doc:"an {EXAMPLE} of a task for it (repeatable)"`
+	AcceptsHandoffs *bool        `json:"accepts_handoffs,omitempty" flag:"accepts" doc:"whether it takes handoffs at all"`
+	MaxConcurrency  int          `json:"max_concurrency,omitempty" flag:"max-concurrency" doc:"handoffs in hand at a time, of all its workers and claims together (0: no limit)"`
+	MaxExecutionMS  int64        `json:"max_execution_time_ms,omitempty" flag:"max-execution" doc:"work timeout where the package has none"`
+	MaxRisk         Risk         `json:"max_risk,omitempty" flag:"max-risk" doc:"low, medium or high (default)"`
+	EscalatesTo     string       `json:"escalates_to,omitempty" flag:"escalates-to" doc:"the {AGENT} above it (default human)"`
 	// HandsTo lists the agents that it hands off to, and AcceptsFrom those whose handoffs it takes.
 	// Each entry is an id or a prefix of ids, prefix*. Absent means all of them.
-	HandsTo        []string        `json:"hands_to,omitempty"`
-	AcceptsFrom    []string        `json:"accepts_from,omitempty"`
-	Handoffs       HandoffMode     `json:"handoffs,omitempty"`         // absent is on
-	OnBarred       BarredMode      `json:"on_barred,omitempty"`        // absent is complete
-	PollPatienceMS int64           `json:"poll_patience_ms,omitempty"` // how long one poll keeps the agent present; absent: PollPatienceDefaultMS
-	AutonomyBudget *float64        `json:"autonomy_budget,omitempty"`  // the largest autonomy_budget.amount that it takes; absent is any
-	Approve        Approve         `json:"approve,omitempty"`          // which handoffs to it need an approval first; absent is never
-	Paused         bool            `json:"paused,omitempty"`           // offers wait, none are claimed
-	Policy         PolicyOverrides `json:"policy,omitzero"`            // defaults for handoffs that are offered to it
-	Breaker        *Breaker        `json:"breaker,omitempty"`          // of this agent, over the fleet's
-	Price          *Price          `json:"price,omitempty"`            // of its model, for a usage without a cost
-	Bids           bool            `json:"bids,omitempty"`             // it makes bids and is asked for them
+	HandsTo        []string        `json:"hands_to,omitempty" flag:"hands-to" doc:"an {AGENT} that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)"`
+	AcceptsFrom    []string        `json:"accepts_from,omitempty" flag:"accepts-from" doc:"an {AGENT} whose handoffs it takes, or PREFIX* (repeatable; default all; '' for all again)"`
+	Handoffs       HandoffMode     `json:"handoffs,omitempty" flag:"handoffs" doc:"what it may hand off, over the fleet's: on, off, or simple (to one agent: sequential and delegation)"`
+	OnBarred       BarredMode      `json:"on_barred,omitempty" flag:"on-barred" doc:"what becomes of a result whose hand-off is refused by a limit or a rule: complete (default: it stands, as a partial one) or fail"`
+	PollPatienceMS int64           `json:"poll_patience_ms,omitempty" flag:"poll-patience" doc:"how long a poll keeps it present, 1s to 24h (default 5m)"`
+	AutonomyBudget *float64        `json:"autonomy_budget,omitempty" flag:"autonomy" doc:"the largest autonomy_budget.amount of a package that it takes (default: any)"`
+	Approve        Approve         `json:"approve,omitempty" flag:"approve" doc:"{WHICH} handoffs to it are approved first: always, never (default), or from a risk on: low, medium or high; one without a risk is among these"`
+	Paused         bool            `json:"paused,omitempty"`        // offers wait, none are claimed
+	Policy         PolicyOverrides `json:"policy,omitzero"`         // defaults for handoffs that are offered to it
+	Breaker        *Breaker        `json:"breaker,omitempty"`       // of this agent, over the fleet's
+	Price          *Price          `json:"price,omitempty" flag:""` // of its model, for a usage without a cost
+	Bids           bool            `json:"bids,omitempty" flag:"bids" doc:"whether it is asked for bids, and makes them"`
 	// Scopes lists the variables of a workspace that it may set: names, or prefixes followed by *.
 	// Absent means all.
-	Scopes []string `json:"scopes,omitempty"`
+	Scopes []string `json:"scopes,omitempty" flag:"scope" doc:"a {NAME} of a variable of its workflow that it may set, or PREFIX* (repeatable; default all; '' for all again)"`
 	// Contract constrains the packages that it accepts, and its results.
-	Contract *Contract `json:"contract,omitempty"`
+	Contract *Contract `json:"contract,omitempty" flag:""`
 	// MaxContextTokens bounds the estimated tokens of a conversation for it; 0 is no bound.
-	MaxContextTokens int  `json:"max_context_tokens,omitempty"`
+	MaxContextTokens int  `json:"max_context_tokens,omitempty" flag:"max-context-tokens" doc:"how much of a conversation it gets at most, in tokens, as estimated (0: all of it)"`
 	UpdatedAt        Time `json:"updated_at,omitzero"`
 	RegisteredByWork bool `json:"registered_by_worker,omitempty"`
 }

@@ -12,10 +12,12 @@ import (
 
 // Bids makes a package for a capability go to the agent with the best bid.
 type Bids struct {
-	WindowMS int64 `json:"window_ms,omitempty"` // time to bid; absent: BidWindowDefaultMS
-	Most     int   `json:"most,omitempty"`      // number of agents that are asked; absent: BiddersDefault
+	// WindowMS is BidWindowDefaultMS if absent.
+	WindowMS int64 `json:"window_ms,omitempty" flag:"bid-window" doc:"how long they may take to bid, 100ms to 1h (default 5s)"`
+	// Most is BiddersDefault if absent.
+	Most int `json:"most,omitempty" flag:"bid-most" doc:"ask at most {N} agents"`
 	// Least is the required number of bids; absent is 1. With fewer, the policy on_no_taker decides.
-	Least   int         `json:"least,omitempty"`
+	Least   int         `json:"least,omitempty" flag:"bid-least" doc:"with fewer than {N} bids none of them wins; on_no_taker then decides"`
 	Weights *BidWeights `json:"weights,omitempty"` // absent is 1 for each
 }
 

@@ -19,7 +19,7 @@ type Contract struct {
 	// ResultSchema is the JSON Schema of the body of its results, if the package has none.
 	ResultSchema json.RawMessage `json:"result_schema,omitempty"`
 	// Modes lists the accepted transfer modes of a conversation; absent means any.
-	Modes []TransferMode `json:"modes,omitempty"`
+	Modes []TransferMode `json:"modes,omitempty" flag:"takes-transfer" doc:"a {WAY} in which a conversation may come: full, relevant_only, summary or reference (repeatable; default all; '' for all again)"`
 }
 
 // ContractSchemaBytesMax is the largest schema of a contract, in bytes of JSON.

@@ -201,17 +201,18 @@ func (r *ApprovalRule) check() *Error {
 // Limits bound a handoff and everything that follows from it: its lineage. An absent limit does not
 // bound; 0 means that nothing is left (documents 0, 1 and 3).
 type Limits struct {
-	MaxHandoffs   *int64 `json:"max_handoffs,omitempty"`    // handoffs below it
-	MaxDepth      *int64 `json:"max_depth,omitempty"`       // levels below it
-	MaxAgents     *int64 `json:"max_agents,omitempty"`      // that take part in it, its own included
-	MaxTokens     *int64 `json:"max_tokens,omitempty"`      // used by it and below
-	MaxCostMicros *int64 `json:"max_cost_micros,omitempty"` // millionths of the fleet's currency
-	MaxTimeMS     *int64 `json:"max_time_ms,omitempty"`     // from its submission: becomes its deadline
+	MaxHandoffs *int64 `json:"max_handoffs,omitempty" flag:"max-handoffs" doc:"at most {N} handoffs below this one"`
+	MaxDepth    *int64 `json:"max_depth,omitempty" flag:"max-depth" doc:"at most {N} levels of handoffs below this one"`
+	MaxAgents   *int64 `json:"max_agents,omitempty" flag:"max-agents" doc:"at most {N} agents have a part in it, its own included"`
+	MaxTokens   *int64 `json:"max_tokens,omitempty" flag:"max-tokens" doc:"at most {N} tokens for it and all that follows from it"`
+	// MaxCostMicros is in millionths of the fleet's currency.
+	MaxCostMicros *int64 `json:"max_cost_micros,omitempty" flag:"max-cost" doc:"at most this cost for it and all that follows from it, in the fleet's currency: 1.50"`
+	MaxTimeMS     *int64 `json:"max_time_ms,omitempty" flag:"max-time" doc:"at most this long until its end; it becomes the deadline"`
 	// SharePercent is a child's share of the remaining limits, if it asks for none; absent is
 	// SharePercentDefault. A handoff that continues from a result gets all.
-	SharePercent *int64 `json:"share_percent,omitempty"`
+	SharePercent *int64 `json:"share_percent,omitempty" flag:"share" doc:"{PERCENT} of what is left that a handoff below gets, if it asks for nothing (default 50)"`
 	// OnExhausted is the action when a budget has run out; absent is return.
-	OnExhausted BudgetAction `json:"on_exhausted,omitempty"`
+	OnExhausted BudgetAction `json:"on_exhausted,omitempty" flag:"on-exhausted" doc:"{WHAT} follows when a budget has run out: return (default; the holder hands back what it has) or ask (a person, before the next attempt)"`
 }
 
 // BudgetAction is the action when a budget has run out during the work.

@@ -428,8 +428,8 @@ type BudgetLeft struct {
 
 // Price is the price of an agent's model, in millionths of the fleet's currency per million tokens.
 type Price struct {
-	InMicros  int64 `json:"in_micros_per_mtok,omitempty"`
-	OutMicros int64 `json:"out_micros_per_mtok,omitempty"`
+	InMicros  int64 `json:"in_micros_per_mtok,omitempty" flag:"price-in" doc:"what a million tokens that go into its model cost, as 3 or 0.25"`
+	OutMicros int64 `json:"out_micros_per_mtok,omitempty" flag:"price-out" doc:"what a million tokens that its model writes cost"`
 }
 
 func (p *Price) validate(field string) *Error {

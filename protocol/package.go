@@ -62,37 +62,38 @@ const Human = "human"
 // Package is the work that one agent hands to another. It is immutable once submitted; an Answer
 // may add a supplement.
 type Package struct {
-	Version   string   `json:"version,omitempty"` // protocol version; empty means Version
-	Key       string   `json:"key,omitempty"`     // idempotency key: same source and key, same ticket
-	Type      Type     `json:"type,omitempty"`    // default sequential
-	Trigger   Trigger  `json:"trigger,omitempty"` // default explicit_request
-	Source    string   `json:"source"`            // agent that hands off
-	Target    Target   `json:"target,omitzero"`   // agent, capability, or several agents; see Members and Escalation
-	Reason    string   `json:"reason"`            // why this handoff
-	Priority  Priority `json:"priority,omitempty"`
+	Version string `json:"version,omitempty"` // protocol version; empty means Version
+	Key     string `json:"key,omitempty" flag:"key" doc:"idempotency {KEY}: the same source, key and package are the same handoff"`
+	Type    Type   `json:"type,omitempty" flag:"type" doc:"{TYPE}: sequential (default), delegation, broadcast or escalation (needs no --to)"`
+	// Trigger is explicit_request by default.
+	Trigger   Trigger  `json:"trigger,omitempty" flag:"trigger" doc:"{WHAT} set it off: {}"`
+	Source    string   `json:"source"`          // agent that hands off
+	Target    Target   `json:"target,omitzero"` // agent, capability, or several agents; see Members and Escalation
+	Reason    string   `json:"reason" flag:"reason" doc:"{WHY} this handoff"`
+	Priority  Priority `json:"priority,omitempty" flag:"priority" doc:"{PRIORITY}: critical, high, normal (default) or low"`
 	Parent    string   `json:"parent,omitempty"` // ticket this one follows from
 	CreatedAt Time     `json:"created_at,omitzero"`
 
-	Task                 Task                 `json:"task"`
-	Context              Context              `json:"context,omitzero"`
-	Constraints          Constraints          `json:"constraints,omitzero"`
-	Expectations         Expectations         `json:"expectations,omitzero"`
+	Task                 Task                 `json:"task" flag:""`
+	Context              Context              `json:"context,omitzero" flag:""`
+	Constraints          Constraints          `json:"constraints,omitzero" flag:""`
+	Expectations         Expectations         `json:"expectations,omitzero" flag:""`
 	RequiredCapabilities []RequiredCapability `json:"required_capabilities,omitempty"`
 	AutonomyBudget       *AutonomyBudget      `json:"autonomy_budget,omitempty"`
-	Approval             *Approval            `json:"approval,omitempty"`
-	Return               *ReturnProtocol      `json:"return,omitempty"`
-	Audit                Audit                `json:"audit,omitzero"`
-	Policy               PolicyOverrides      `json:"policy,omitzero"`
-	Limits               *Limits              `json:"limits,omitempty"` // of it and everything that follows from it
-	Routing              *RoutingRules        `json:"routing,omitempty"`
-	Bids                 *Bids                `json:"bids,omitempty"` // agents with target.capability bid for it
-	Next                 []NextRule           `json:"next,omitempty"` // rules for a result without a command
+	Approval             *Approval            `json:"approval,omitempty" flag:""`
+	Return               *ReturnProtocol      `json:"return,omitempty" flag:""`
+	Audit                Audit                `json:"audit,omitzero" flag:""`
+	Policy               PolicyOverrides      `json:"policy,omitzero" flag:""`
+	Limits               *Limits              `json:"limits,omitempty" flag:""` // of it and everything that follows from it
+	Routing              *RoutingRules        `json:"routing,omitempty" flag:""`
+	Bids                 *Bids                `json:"bids,omitempty" flag:""` // agents with target.capability bid for it
+	Next                 []NextRule           `json:"next,omitempty"`         // rules for a result without a command
 
 	// Workspace names the workflow whose limits, locks and variables it shares; the default is
 	// context.workflow_id, if such a workspace was opened. Locks are held from before its offer until
 	// its end.
-	Workspace string `json:"workspace,omitempty"`
-	Locks     *Locks `json:"locks,omitempty"`
+	Workspace string `json:"workspace,omitempty" flag:"workspace" doc:"{NAME} of the workflow that it has a place in (default: that of --workflow, where it was opened with handoff workflow open)"`
+	Locks     *Locks `json:"locks,omitempty" flag:""`
 
 	// Members makes this a group of different packages: each is this one, merged with the member's own
 	// target and fields. The type is broadcast, without a target of its own.
@@ -122,19 +123,20 @@ type Target struct {
 
 // Task is the work item.
 type Task struct {
-	ID           string   `json:"id,omitempty"`
-	Type         string   `json:"type,omitempty"`
-	Description  string   `json:"description"`
-	Requirements []string `json:"requirements,omitempty"`
+	ID           string   `json:"id,omitempty" flag:"task-id" doc:"{ID} of the task, your own"`
+	Type         string   `json:"type,omitempty" flag:"task-type" doc:"{KIND} of task, your own word"`
+	Description  string   `json:"description" flag:"task" doc:"{WHAT} is to be done, in words"`
+	Requirements []string `json:"requirements,omitempty" flag:"requirement" doc:"{WORDS} that the work must meet (repeatable)"`
 }
 
 // Context is the knowledge that the target needs to continue without finding it out again.
 type Context struct {
-	OriginalRequest string `json:"original_request,omitempty"`
+	OriginalRequest string `json:"original_request,omitempty" flag:"request" doc:"the user's original {REQUEST}, verbatim"`
 	// UserIntent and ConversationID may be absent, but not empty: hence the pointers.
-	UserIntent     *string `json:"user_intent,omitempty"`
-	ConversationID *string `json:"conversation_id,omitempty"` // documents 3: session_id
-	WorkflowID     string  `json:"workflow_id,omitempty"`
+	UserIntent *string `json:"user_intent,omitempty" flag:"intent" doc:"{WHAT} the user wants in the end"`
+	// ConversationID is session_id in document 3.
+	ConversationID *string `json:"conversation_id,omitempty" flag:"conversation" doc:"{ID} of the conversation it belongs to"`
+	WorkflowID     string  `json:"workflow_id,omitempty" flag:"workflow" doc:"{ID} of the workflow it belongs to"`
 	UserID         string  `json:"user_id,omitempty"`
 	CorrelationID  string  `json:"correlation_id,omitempty"`
 	TraceID        string  `json:"trace_id,omitempty"` // harness_trace_id in some systems
@@ -151,13 +153,13 @@ type Context struct {
 	// ConversationHistory holds opaque messages: objects with role, name, content and other fields,
 	// kept unchanged.
 	ConversationHistory []Message       `json:"conversation_history,omitempty"`
-	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero"`
+	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero" flag:""`
 
 	Previous            *Previous                  `json:"previous,omitempty"` // the previous result, in a handoff that follows by goto
 	Variables           map[string]json.RawMessage `json:"variables,omitempty"`
 	Decisions           []Decision                 `json:"decisions,omitempty"`
 	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty"`
-	RelevantFiles       []FileReference            `json:"relevant_files,omitempty"`
+	RelevantFiles       []FileReference            `json:"relevant_files,omitempty" flag:"relevant-file" doc:"{PATH} of a file to read first (repeatable)"`
 	FilesInProgress     []FileLock                 `json:"files_in_progress,omitempty"`
 	Artifacts           Artifacts                  `json:"artifacts,omitzero"`
 	Constraints         []string                   `json:"constraints,omitempty"` // in words
@@ -168,11 +170,12 @@ type Context struct {
 
 // HistoryTransfer controls how much of the conversation is handed off, and records how much was.
 type HistoryTransfer struct {
-	Mode        TransferMode `json:"mode,omitempty"`
-	MaxMessages int          `json:"max_messages,omitempty"` // 0 is no limit
+	Mode TransferMode `json:"mode,omitempty" flag:"transfer" doc:"{HOW} much of the conversation goes: full, relevant_only, summary or reference (default: summary for a delegation, full for an escalation, else relevant_only)"`
+	// MaxMessages 0 is no limit.
+	MaxMessages int `json:"max_messages,omitempty" flag:"max-messages" doc:"of the conversation, at most {N} messages: the first request, the newest, and those about the task"`
 	// MaxTokens bounds the estimated tokens (Tokens) of the messages, and of a summary made from them;
 	// 0 is no limit.
-	MaxTokens int      `json:"max_tokens,omitempty"`
+	MaxTokens int      `json:"max_tokens,omitempty" flag:"max-context-tokens" doc:"of the conversation, at most {N} tokens, as estimated"`
 	Include   *Include `json:"include,omitempty"`
 
 	// The cuts since the conversation was first handed off: Omitted messages, and of OriginalTokens
@@ -258,7 +261,7 @@ type Artifacts struct {
 type Constraints struct {
 	Budget     *float64 `json:"budget,omitempty"` // in the fleet's own unit, usually tokens
 	Deadline   Time     `json:"deadline,omitzero"`
-	Complexity string   `json:"complexity,omitempty"` // simple, medium or complex
+	Complexity string   `json:"complexity,omitempty" flag:"complexity" doc:"{CLASS} that sets limits which are not given: simple, medium, complex, or auto (what assists classifies it; default the rules of the fleet)"`
 	// ComplexityBy names the classifier that the source used; absent is the source itself.
 	ComplexityBy Classifier `json:"complexity_by,omitempty"`
 }
@@ -274,8 +277,8 @@ const (
 // Expectations describe a good result.
 type Expectations struct {
 	OutputSchema    json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of Result.Body
-	SuccessCriteria []string        `json:"success_criteria,omitempty"`
-	TimeoutMS       int64           `json:"timeout_ms,omitempty"` // work timeout: accept to complete
+	SuccessCriteria []string        `json:"success_criteria,omitempty" flag:"criterion" doc:"{WORDS} by which the result is judged (repeatable)"`
+	TimeoutMS       int64           `json:"timeout_ms,omitempty" flag:"work-timeout" doc:"from acceptance to completion (default: the agent's, else 1h)"`
 	MaxIterations   int             `json:"max_iterations,omitempty"`
 }
 
@@ -297,28 +300,30 @@ type AutonomyBudget struct {
 // Approval configures the approval before an agent gets the handoff. Required asks in any case; the
 // rest also applies if a profile or a rule of the fleet asks.
 type Approval struct {
-	Required  bool            `json:"required,omitempty"`
-	By        string          `json:"by,omitempty"`         // the approver; absent is the source's escalates_to, else a person
-	Question  string          `json:"question,omitempty"`   // to the approver
-	TimeoutMS int64           `json:"timeout_ms,omitempty"` // of each approver; absent is ApprovalTimeoutDefaultMS
-	OnTimeout ApprovalTimeout `json:"on_timeout,omitempty"` // default escalate
+	Required bool `json:"required,omitempty"`
+	// By is the approver; absent is the source's escalates_to, else a person.
+	By       string `json:"by,omitempty" flag:"approve-by" doc:"the {AGENT}, or human, that approves it before its target gets it"`
+	Question string `json:"question,omitempty" flag:"approval-question" doc:"{WHAT} the approver is asked"`
+	// TimeoutMS bounds the wait for each approver; absent is ApprovalTimeoutDefaultMS.
+	TimeoutMS int64           `json:"timeout_ms,omitempty" flag:"approval-timeout" doc:"an approver has so long to answer, then the authority above is asked (default 24h)"`
+	OnTimeout ApprovalTimeout `json:"on_timeout,omitempty" flag:"on-approval-timeout" doc:"{WHAT} follows where an approver does not answer: escalate (default) or close"`
 }
 
 // ReturnProtocol controls whether and how the result returns to the source.
 type ReturnProtocol struct {
 	Expected  bool      `json:"expected"`
-	TimeoutMS int64     `json:"timeout_ms,omitempty"` // submission to result; the work has its own timeout
-	OnTimeout OnTimeout `json:"on_timeout,omitempty"`
-	Wait      string    `json:"wait,omitempty"` // block or continue (the default)
+	TimeoutMS int64     `json:"timeout_ms,omitempty" flag:"return-timeout" doc:"a result is expected back within this; required for a delegation"`
+	OnTimeout OnTimeout `json:"on_timeout,omitempty" flag:"on-return-timeout" doc:"{WHAT} follows the return timeout: fail (default), retry or escalate"`
+	Wait      string    `json:"wait,omitempty" flag:"await" doc:"{WHAT} a parent that hands this off does meanwhile: continue (default), or block until it has ended. In a program of \"handoff work\": the program is run again then"`
 	// Of selects the end that is returned: that of the chain, which is the default, or of this handoff
 	// alone. For a group it applies to each member.
-	Of ReturnScope `json:"of,omitempty"`
+	Of ReturnScope `json:"of,omitempty" flag:"return-of" doc:"{WHOSE} end is the return: chain, with all that is handed on by goto (default), or handoff"`
 
 	// For a group: how the ends of its members determine its own (default all), which of them count
 	// (default all), and whether the others are cancelled once its outcome is certain.
-	Aggregation Aggregation `json:"aggregation,omitempty"`
-	From        []string    `json:"from,omitempty"`
-	CancelRest  bool        `json:"cancel_rest,omitempty"`
+	Aggregation Aggregation `json:"aggregation,omitempty" flag:"aggregate" doc:"a group has succeeded when {WHO} of it has: all (default), any or majority"`
+	From        []string    `json:"from,omitempty" flag:"count-from" doc:"the {AGENT} of a group whose end counts (repeatable; default: all of them)"`
+	CancelRest  bool        `json:"cancel_rest,omitempty" flag:"cancel-rest" doc:"cancel the other members once the group's outcome is certain"`
 }
 
 // ReturnScope selects whose end is returned. A chain is the handoffs that follow from one by goto.
@@ -359,8 +364,8 @@ const (
 
 // Audit sets fields of this handoff's audit records.
 type Audit struct {
-	DecisionRationale string `json:"decision_rationale,omitempty"`
-	RiskLevel         Risk   `json:"risk_level,omitempty"`
+	DecisionRationale string `json:"decision_rationale,omitempty" flag:"rationale" doc:"{WHY} it was decided so; required for an escalation"`
+	RiskLevel         Risk   `json:"risk_level,omitempty" flag:"risk" doc:"{RISK}: low, medium or high"`
 }
 
 // Time is an instant on the wire: RFC 3339 in UTC. Zero is absent.

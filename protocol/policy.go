@@ -91,7 +91,7 @@ type PolicyOverrides struct {
 	QueueTimeoutMS     *int64     `json:"queue_timeout_ms,omitempty"`
 	WorkTimeoutMS      *int64     `json:"work_timeout_ms,omitempty"`
 	ReminderPercent    *int       `json:"reminder_percent,omitempty"`
-	OnTimeout          *OnTimeout `json:"on_timeout,omitempty"`
+	OnTimeout          *OnTimeout `json:"on_timeout,omitempty" flag:"on-timeout" doc:"{WHAT} follows the work timeout: retry (default), escalate or fail"`
 	MaxAttempts        *int       `json:"max_attempts,omitempty"`
 	BackoffBaseMS      *int64     `json:"backoff_base_ms,omitempty"`
 	BackoffCapMS       *int64     `json:"backoff_cap_ms,omitempty"`
@@ -103,17 +103,17 @@ type PolicyOverrides struct {
 	MaxConditions      *int       `json:"max_conditions,omitempty"`
 	CancelGraceMS      *int64     `json:"cancel_grace_ms,omitempty"`
 
-	ProgressTimeoutMS *int64      `json:"progress_timeout_ms,omitempty"`
+	ProgressTimeoutMS *int64      `json:"progress_timeout_ms,omitempty" flag:"progress-timeout" doc:"from one sign of progress to the next (default: none is asked for)"`
 	ReturnTimeoutMS   *int64      `json:"return_timeout_ms,omitempty"`
 	OnReturnTimeout   *OnTimeout  `json:"on_return_timeout,omitempty"`
-	LateResult        *LateResult `json:"late_result,omitempty"`
+	LateResult        *LateResult `json:"late_result,omitempty" flag:"late-result" doc:"{WHAT} becomes of a late result when no attempt is left: ignore (default) or use"`
 
 	OnDeadline            *OnDeadline  `json:"on_deadline,omitempty"`
 	InterventionTimeoutMS *int64       `json:"intervention_timeout_ms,omitempty"`
 	OnExhausted           *OnExhausted `json:"on_exhausted,omitempty"`
 	OnMalformed           *OnMalformed `json:"on_malformed,omitempty"`
 
-	StrictCapabilities *bool `json:"strict_capabilities,omitempty"`
+	StrictCapabilities *bool `json:"strict_capabilities,omitempty" flag:"strict-capabilities" doc:"refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)"`
 }
 
 const (

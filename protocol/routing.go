@@ -31,13 +31,14 @@ var RouteBys = []RouteBy{RouteByFit, RouteByLoad, RouteBySuccess}
 
 // RoutingRules are a package's rules for choosing its agent.
 type RoutingRules struct {
-	OnOpen OnOpen `json:"on_open,omitempty"` // while the breaker of its agent is open
+	OnOpen OnOpen `json:"on_open,omitempty" flag:"on-open" doc:"{WHAT} becomes of it where the breaker of its agent is open: refuse (default) or wait"`
 	// OnUnknown applies to a target without an agent. A group does not wait, because each of its
 	// members would.
-	OnUnknown OnOpen  `json:"on_unknown,omitempty"`
-	By        RouteBy `json:"by,omitempty"` // absent is the fleet's
+	OnUnknown OnOpen `json:"on_unknown,omitempty"`
+	// By is, if absent, the fleet's.
+	By RouteBy `json:"by,omitempty" flag:"route-by" doc:"{RULE} by which an agent with the capability is chosen: fit (default), load or success (default of all: handoff fleet set routing.by=...)"`
 	// Ranked lists the agents that may have it if the named one does not take it, best first.
-	Ranked []string `json:"ranked,omitempty"`
+	Ranked []string `json:"ranked,omitempty" flag:"ranked" doc:"{AGENT} that gets it where the one of --to refuses it; the best first, at most 8 (repeatable; --for finds them)"`
 }
 
 // FleetRouting is how agents are chosen if the package has no rule.

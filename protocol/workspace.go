@@ -103,8 +103,9 @@ type LockPath struct {
 
 // Locks are the locks that a package declares: granted all together, or not at all.
 type Locks struct {
-	Paths  []LockPath `json:"paths"`
-	WaitMS *int64     `json:"wait_ms,omitempty"` // how long it waits for them; absent is LockWaitDefaultMS
+	Paths []LockPath `json:"paths"`
+	// WaitMS is LockWaitDefaultMS if absent.
+	WaitMS *int64 `json:"wait_ms,omitempty" flag:"lock-wait" doc:"it waits for its locks for so long (default 5m; 0 is not at all)"`
 }
 
 // Wait returns how long a handoff waits for its locks; 0 without locks.

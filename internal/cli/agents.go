@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -121,12 +120,16 @@ func capabilityText(capabilities []protocol.Capability, specialization string) s
 	return strings.Join(words, " ")
 }
 
-// profileFlags are the flags that make a profile.
+// profileFlags are the flags that make a profile: those of protocol.Profile, and others.
 type profileFlags struct {
-	fieldFlags[protocol.Profile]
-	file                   string
-	capabilities, policies []string
-	contract               contractFlags
+	*binding
+	given protocol.Profile
+
+	File          string   `flag:"file,f" doc:"read the whole profile from a JSON file, or stdin with -"`
+	Capabilities  []string `flag:"capability" doc:"what it can do, {NAME[:0.8]} (repeatable)"`
+	ContextSchema string   `flag:"context-schema" doc:"what it expects: the JSON Schema of the context of a package is in this {FILE}, or on stdin with - ('' for none again)"`
+	ResultSchema  string   `flag:"result-schema" doc:"what it provides: the JSON Schema of its results, where a package has none, is in this {FILE}, or on stdin with - ('' for none again)"`
+	Policies      []string `flag:"policy" doc:"policy {NAME=VALUE}, for example max_attempts=1 (repeatable; see handoff schema profile)"`
 }
 
 func newAgentsPut(a *app) *cobra.Command {
@@ -159,63 +162,17 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 			return cmp.Or(a.warnOfAuthority(ctx, s, profile), a.warnOfEdges(ctx, s, profile))
 		}),
 	}
-	flags.declare(cmd.Flags())
-	a.agentFlags(cmd, "escalates-to", "hands-to", "accepts-from")
-	a.words(cmd, "max-risk", "low", "medium", "high")
-	a.words(cmd, "approve", asWords(protocol.Approves)...)
-	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
-	a.words(cmd, "on-barred", asWords(protocol.BarredModes)...)
-	a.words(cmd, "takes-transfer", asWords(protocol.TransferModes)...)
+	accepts := true
+	flags.given.AcceptsHandoffs = &accepts
+	bind(cmd.Flags(), &flags)
+	flags.binding = bind(cmd.Flags(), &flags.given)
 	return cmd
-}
-
-func (f *profileFlags) declare(fs *pflag.FlagSet) {
-	f.fs = fs
-	type profile = protocol.Profile
-	fs.StringVarP(&f.file, "file", "f", "", "read the whole profile from a JSON file, or stdin with -")
-	f.text("name", "name for people", func(p *profile) *string { return &p.Name })
-	f.text("description", "what it does", func(p *profile) *string { return &p.Description })
-	f.text("specialization", "what it does best; counts as a capability", func(p *profile) *string { return &p.Specialization })
-	fs.StringArrayVar(&f.capabilities, "capability", nil, "what it can do, `NAME[:0.8]` (repeatable)")
-	examples := fs.StringArray("example", nil, "an `EXAMPLE` of a task for it (repeatable)")
-	f.onGiven("example", func(p *profile) { p.Examples = *examples })
-	accepts := fs.Bool("accepts", true, "whether it takes handoffs at all")
-	f.onGiven("accepts", func(p *profile) { p.AcceptsHandoffs = accepts })
-	concurrency := fs.Int("max-concurrency", 0, "handoffs in hand at a time, of all its workers and claims together (0: no limit)")
-	f.onGiven("max-concurrency", func(p *profile) { p.MaxConcurrency = *concurrency })
-	f.millis("max-execution", "work timeout where the package has none", func(p *profile) *int64 { return &p.MaxExecutionMS })
-	f.millis("poll-patience", "how long a poll keeps it present, 1s to 24h (default 5m)", func(p *profile) *int64 { return &p.PollPatienceMS })
-	f.text("max-risk", "low, medium or high (default)", func(p *profile) *string { return (*string)(&p.MaxRisk) })
-	f.text("escalates-to", "the agent above it (default human)", func(p *profile) *string { return &p.EscalatesTo })
-	bids := fs.Bool("bids", false, "whether it is asked for bids, and makes them")
-	f.onGiven("bids", func(p *profile) { p.Bids = *bids })
-	f.declareEdges()
-	f.declareContract()
-	f.price("price-in", "what a million tokens that go into its model cost, as 3 or 0.25", func(p *protocol.Price) *int64 { return &p.InMicros })
-	f.price("price-out", "what a million tokens that its model writes cost", func(p *protocol.Price) *int64 { return &p.OutMicros })
-	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema profile)")
-}
-
-// price declares a flag of one of the two prices. Without any of them a profile has no price.
-func (f *profileFlags) price(name, usage string, field func(*protocol.Price) *int64) {
-	amount := new(int64)
-	f.fs.Var((*costValue)(amount), name, usage)
-	f.onGiven(name, func(p *protocol.Profile) {
-		var price protocol.Price
-		if p.Price != nil {
-			price = *p.Price
-		}
-		*field(&price) = *amount
-		if p.Price = &price; price == (protocol.Price{}) {
-			p.Price = nil
-		}
-	})
 }
 
 // apply changes a profile by the flags.
 func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, error) {
-	if f.file != "" {
-		body, err := a.read(f.file)
+	if f.File != "" {
+		body, err := a.read(f.File)
 		if err != nil {
 			return p, err
 		}
@@ -229,18 +186,21 @@ func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, erro
 		whole.ID = p.ID
 		p = whole
 	}
-	f.setGiven(&p)
+	f.over(&p)
+	if p.Price != nil && *p.Price == (protocol.Price{}) {
+		p.Price = nil
+	}
 	if err := f.readContract(&p, a); err != nil {
 		return p, err
 	}
 	if f.fs.Changed("capability") {
-		capabilities, err := parseCapabilities("--capability", f.capabilities)
+		capabilities, err := parseCapabilities("--capability", f.Capabilities)
 		if err != nil {
 			return p, err
 		}
 		p.Capabilities = capabilities
 	}
-	return p, applyPolicies(&p.Policy, f.policies)
+	return p, applyPolicies(&p.Policy, f.Policies)
 }
 
 // saved returns the words for a stored profile: "registered", or a state that its author may not
@@ -346,34 +306,10 @@ func holderNote(h protocol.Holder) string {
 	return note
 }
 
-// contractFlags are the flags of the context that an agent expects, and of its results.
-type contractFlags struct{ context, result string }
-
-func (f *profileFlags) declareContract() {
-	f.fs.StringVar(&f.contract.context, "context-schema", "", "what it expects: the JSON Schema of the context of a package is in this `FILE`, or on stdin with - ('' for none again)")
-	f.fs.StringVar(&f.contract.result, "result-schema", "", "what it provides: the JSON Schema of its results, where a package has none, is in this `FILE`, or on stdin with - ('' for none again)")
-	modes := f.fs.StringArray("takes-transfer", nil, "a `WAY` in which a conversation may come: full, relevant_only, summary or reference (repeatable; default all; '' for all again)")
-	f.onGiven("takes-transfer", func(p *protocol.Profile) {
-		list := []protocol.TransferMode{}
-		for _, mode := range *modes {
-			if mode != "" || len(*modes) > 1 {
-				list = append(list, protocol.TransferMode(mode))
-			}
-		}
-		setContract(p, func(c *protocol.Contract) { c.Modes = list })
-	})
-	most := f.fs.Int("max-context-tokens", 0, "how much of a conversation it gets at most, in tokens, as estimated (0: all of it)")
-	f.onGiven("max-context-tokens", func(p *protocol.Profile) { p.MaxContextTokens = *most })
-}
-
-// readContract reads the schemas that are given as files.
+// readContract reads the schemas that are given as files. Without a part a profile has no contract.
 func (f *profileFlags) readContract(p *protocol.Profile, a *app) error {
-	for _, of := range []struct {
-		flag, file, name string
-		set              func(to, read *protocol.Contract)
-	}{
-		{"context-schema", f.contract.context, "context_schema", func(to, read *protocol.Contract) { to.ContextSchema = read.ContextSchema }},
-		{"result-schema", f.contract.result, "result_schema", func(to, read *protocol.Contract) { to.ResultSchema = read.ResultSchema }},
+	for _, of := range []struct{ flag, file, name string }{
+		{"context-schema", f.ContextSchema, "context_schema"}, {"result-schema", f.ResultSchema, "result_schema"},
 	} {
 		if !f.fs.Changed(of.flag) {
 			continue
@@ -390,23 +326,18 @@ func (f *profileFlags) readContract(p *protocol.Profile, a *app) error {
 			return err
 		}
 		if read.Contract == nil || of.file == "" {
-			read.Contract = &protocol.Contract{}
+			read.Contract = new(protocol.Contract)
 		}
-		setContract(p, func(c *protocol.Contract) { of.set(c, read.Contract) })
+		if of.flag == "context-schema" {
+			orNew(&p.Contract).ContextSchema = read.Contract.ContextSchema
+		} else {
+			orNew(&p.Contract).ResultSchema = read.Contract.ResultSchema
+		}
 	}
-	return nil
-}
-
-// setContract changes a copy of the contract. Without a part a profile has none.
-func setContract(p *protocol.Profile, change func(*protocol.Contract)) {
-	var next protocol.Contract
-	if p.Contract != nil {
-		next = *p.Contract
-	}
-	change(&next)
-	if p.Contract = &next; len(next.ContextSchema) == 0 && len(next.ResultSchema) == 0 && len(next.Modes) == 0 {
+	if c := p.Contract; c != nil && len(c.ContextSchema) == 0 && len(c.ResultSchema) == 0 && len(c.Modes) == 0 {
 		p.Contract = nil
 	}
+	return nil
 }
 
 // contractWords returns the agent's expectations, its results and the form of a conversation.
@@ -432,29 +363,6 @@ func schemaWords(raw json.RawMessage) string {
 		return ""
 	}
 	return fmt.Sprintf("by a schema of %d bytes", len(raw))
-}
-
-// declareEdges declares the flags for the agents that hand off to each other.
-func (f *profileFlags) declareEdges() {
-	type profile = protocol.Profile
-	f.agents("hands-to", "an `AGENT` that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.HandsTo })
-	f.agents("accepts-from", "an `AGENT` whose handoffs it takes, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.AcceptsFrom })
-	f.agents("scope", "a `NAME` of a variable of its workflow that it may set, or PREFIX* (repeatable; default all; '' for all again)", func(p *profile) *[]string { return &p.Scopes })
-	f.text("handoffs", "what it may hand off, over the fleet's: on, off, or simple (to one agent: sequential and delegation)", func(p *profile) *string { return (*string)(&p.Handoffs) })
-	f.text("on-barred", "what becomes of a result whose hand-off is refused by a limit or a rule: complete (default: it stands, as a partial one) or fail", func(p *profile) *string { return (*string)(&p.OnBarred) })
-	f.declareApproval()
-	f.declareAutonomy()
-}
-
-// agents declares a flag that is a list of agents. Empty is none of them.
-func (f *profileFlags) agents(name, usage string, field func(*protocol.Profile) *[]string) {
-	values := f.fs.StringArray(name, nil, usage)
-	f.onGiven(name, func(p *protocol.Profile) {
-		*field(p) = nil
-		if len(*values) > 1 || (*values)[0] != "" {
-			*field(p) = *values
-		}
-	})
 }
 
 // warnOfAuthority warns of an escalation to an agent that is not registered (yet): until it is,

@@ -19,7 +19,10 @@ import (
 )
 
 func newAgentsFind(a *app) *cobra.Command {
-	most, assistCommand := 5, ""
+	o := struct {
+		assistFlag `flag:""`
+		Most       int `flag:"most,k" doc:"list {N} agents at most, 1 to 100"`
+	}{Most: 5}
 	cmd := &cobra.Command{
 		Use:   "find TASK",
 		Short: "Find the agents for a task, by its words",
@@ -43,7 +46,7 @@ what chose. Any other answer is no_match, as above.`,
   handoff submit --to "$(handoff agents find "deploy to staging" -o json | jq -r '.found[0].agent')" --task "deploy"`,
 		Args: takes("a TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			matches, err := a.find(cmd.Context(), args[0], most, assistCommand)
+			matches, err := a.find(cmd.Context(), args[0], o.Most, o.Assist)
 			if err != nil && !hasCode(protocol.CodeNoMatch)(err) {
 				return err
 			}
@@ -53,8 +56,7 @@ what chose. Any other answer is no_match, as above.`,
 			return err
 		},
 	}
-	assistFlag(cmd.Flags(), &assistCommand)
-	cmd.Flags().IntVarP(&most, "most", "k", most, fmt.Sprintf("list `N` agents at most, 1 to %d", api.FindMax))
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -70,19 +72,14 @@ func (a *app) matches(m lifecycle.Matches) error {
 	}))
 }
 
-// recommendFlags hold the asking agent, the task and the number of agents to name.
+// recommendFlags hold the task and the number of agents to name.
 type recommendFlags struct {
-	from, task string
-	most       int
+	Task string `flag:"task" doc:"{WHAT} is to be done; without it all agents are ranked by success alone"`
+	Most int    `flag:"most,k" doc:"name {N} agents at most, 1 to 100"`
 }
 
-func (f *recommendFlags) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.task, "task", "", "`WHAT` is to be done; without it all agents are ranked by success alone")
-	cmd.Flags().IntVarP(&f.most, "most", "k", 10, fmt.Sprintf("name `N` agents at most, 1 to %d", api.FindMax))
-}
-
-func (f *recommendFlags) ask(ctx context.Context, a *app, s *api.Session) (api.Recommendations, error) {
-	found, err := s.RecommendAgents(ctx, cmp.Or(f.from, a.env("HANDOFF_AGENT"), protocol.Human), f.task, f.most)
+func (f *recommendFlags) ask(ctx context.Context, a *app, s *api.Session, from string) (api.Recommendations, error) {
+	found, err := s.RecommendAgents(ctx, cmp.Or(from, a.env("HANDOFF_AGENT"), protocol.Human), f.Task, f.Most)
 	if err == nil && !found.Learned {
 		a.notef("handoff: no index answers, so nothing is known of earlier handoffs\n")
 	}
@@ -90,7 +87,11 @@ func (f *recommendFlags) ask(ctx context.Context, a *app, s *api.Session) (api.R
 }
 
 func newAgentsRecommend(a *app) *cobra.Command {
-	var f recommendFlags
+	var o struct {
+		recommendFlags `flag:""`
+		From           string `flag:"from" doc:"the {AGENT} that hands off (default $HANDOFF_AGENT, else human)"`
+	}
+	o.Most = 10
 	cmd := &cobra.Command{
 		Use:   "recommend",
 		Short: "Rank the agents that one may hand off to, by words and by success",
@@ -105,12 +106,11 @@ one); without one it ranks by the words alone.`,
   handoff agents recommend --from lead -o json | jq -r '.agents[0].agent'`,
 		Args: takes(),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			found, err := f.ask(ctx, a, s)
+			found, err := o.ask(ctx, a, s, o.From)
 			return printed(a, found, err, a.recommended)
 		}),
 	}
-	cmd.Flags().StringVar(&f.from, "from", "", "the `AGENT` that hands off (default $HANDOFF_AGENT, else human)")
-	f.declare(cmd)
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 
@@ -129,7 +129,11 @@ func (a *app) recommended(found api.Recommendations) error {
 }
 
 func newAgentsPrompt(a *app) *cobra.Command {
-	var f recommendFlags
+	var o struct {
+		recommendFlags `flag:""`
+		For            string `flag:"for" doc:"the {AGENT} whose prompt it is (default $HANDOFF_AGENT, else human)"`
+	}
+	o.Most = 10
 	cmd := &cobra.Command{
 		Use:   "prompt",
 		Short: "Print what the prompt of an agent should say of handing off",
@@ -140,7 +144,7 @@ the order of "handoff agents recommend". What profiles say stays on its line.`,
   handoff agents prompt --for lead --task "run the unit tests" -k 3`,
 		Args: takes(),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			found, err := f.ask(ctx, a, s)
+			found, err := o.ask(ctx, a, s, o.For)
 			if err != nil {
 				return err
 			}
@@ -165,8 +169,7 @@ the order of "handoff agents recommend". What profiles say stays on its line.`,
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&f.from, "for", "", "the `AGENT` whose prompt it is (default $HANDOFF_AGENT, else human)")
-	f.declare(cmd)
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 

@@ -18,9 +18,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// assistFlag declares --assist.
-func assistFlag(fs *pflag.FlagSet, command *string) {
-	fs.StringVar(command, "assist", "", "shell `COMMAND` that answers where words are not certain: it reads a question as JSON ($HANDOFF_ASSIST; else the model at $HANDOFF_LLM_URL)")
+type assistFlag struct {
+	Assist string `flag:"assist" doc:"shell {COMMAND} that answers where words are not certain: it reads a question as JSON ($HANDOFF_ASSIST; else the model at $HANDOFF_LLM_URL)"`
 }
 
 // assistant returns the assistant for uncertain words; nil where none is configured.
@@ -147,10 +146,10 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // summarize asks for the summary of the conversation: the summarizer or, without one, the
 // assistant. A failure, a time-out or an empty answer is reported, and the extracts remain.
-func (a *app) summarize(ctx context.Context, t transferFlags, pkg *protocol.Package) error {
-	command := cmp.Or(t.summarizer, a.env("HANDOFF_SUMMARIZER"))
+func (a *app) summarize(ctx context.Context, f *packageFlags, pkg *protocol.Package) error {
+	command := cmp.Or(f.Summarizer, a.env("HANDOFF_SUMMARIZER"))
 	if strings.TrimSpace(command) == "" {
-		command = t.assist
+		command = f.Assist
 	}
 	asker, err := a.assistant(command)
 	if err != nil || asker == nil {

@@ -57,7 +57,9 @@ func (b *binding) walk(v reflect.Value, at []int) {
 		case of.Kind() != reflect.Pointer:
 			b.walk(of, at)
 		default:
-			of.Set(reflect.New(field.Type.Elem()))
+			if of.IsNil() {
+				of.Set(reflect.New(field.Type.Elem()))
+			}
 			b.walk(of.Elem(), at)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -14,31 +13,23 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// childFlags make of a submission a handoff that the holder of another hands off.
-type childFlags struct {
-	lease string
-}
-
-func (f *childFlags) declare(fs *pflag.FlagSet) {
-	fs.StringVar(&f.lease, "under", "", "hand it off from the work that this `LEASE` stands for, which keeps track of it (handoff await)")
-}
-
 // notChild are the flags that make no sense for a handoff from a LEASE: its source, its parent and
 // its ticket follow from the lease.
 var notChild = []string{"from", "parent", "wait", "dry-run"}
 
-func (f *childFlags) check(changed func(string) bool, await string, inProgram bool) error {
+// checkChild refuses flags that do not go with a handoff from a LEASE.
+func (o *submitOptions) checkChild(inProgram bool) error {
 	with := "--under"
 	switch {
 	case inProgram:
 		with = "--await block"
-	case f.lease == "" && await == protocol.WaitBlock: // no worker would be woken
+	case o.Under == "" && o.awaits(): // no worker would be woken
 		return usagef("--await block is for a program that handoff work runs, and for what is handed off from a LEASE (--under); to wait here, write --wait")
-	case f.lease == "":
+	case o.Under == "":
 		return nil
 	}
 	for _, name := range notChild {
-		if changed(name) {
+		if o.changed(name) {
 			return usagef("--%s does not go with %s; see handoff submit --help", name, with)
 		}
 	}
@@ -48,7 +39,7 @@ func (f *childFlags) check(changed func(string) bool, await string, inProgram bo
 // handOff hands off under a lease: that of --under, or that of the handoff which this program works
 // on. Of the second, a sequential handoff begins at once, too.
 func (a *app) handOff(ctx context.Context, s *source, lease string, pkg protocol.Package, o *submitOptions) error {
-	own := o.child.lease == ""
+	own := o.Under == ""
 	var made api.Child
 	err := a.ask(ctx, func(ctx context.Context) (err error) {
 		made, err = s.HandOff(ctx, api.HandOff{Lease: lease, Package: pkg, AtOnce: own, Waits: o.limit != nil})
@@ -63,7 +54,7 @@ func (a *app) handOff(ctx context.Context, s *source, lease string, pkg protocol
 	case err != nil:
 		return leaseRefusal(lease, err)
 	}
-	o.orRun.placed = true
+	o.OrRun.placed = true
 	if !own && a.text() {
 		a.printf("%s\n", made.Ticket)
 		if all := made.Parent.Children; all != nil && slices.Contains(explain.ChildTickets(made.Parent, all.After), made.Ticket) {

@@ -190,13 +190,13 @@ var flagGroups = map[string][]flagGroup{
 // helpTopic is a page of help about a group of a command's flags, for a command that has more flags than
 // a screen.
 type helpTopic struct {
-	name, title, first string // the first flag of its group
+	name, title, flags string // in the order of its group
 	short, text        string
 }
 
 func groupsOf(topics []helpTopic) (groups []flagGroup) {
 	for _, topic := range topics {
-		groups = append(groups, flagGroup{topic.title, topic.first})
+		groups = append(groups, flagGroup{topic.title, strings.Fields(topic.flags)[0]})
 	}
 	return groups
 }

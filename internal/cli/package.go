@@ -22,112 +22,97 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// packageFlags are the flags that make a package.
+// packageFlags are the flags that make a package: those of protocol.Package, and others.
 type packageFlags struct {
-	fieldFlags[protocol.Package]
+	*binding
+	given protocol.Package
 
-	file, contextFile, schemaFile, groupFile string
-	transfer                                 transferFlags
-
-	from, capability, parent, deadline, await string
-	words                                     string // that a target is found by
-	to, variables, artifacts                  []string
-	requires, policies, next                  []string
+	File         string   `flag:"file,f" doc:"read the package from a JSON {FILE}, or stdin with -; flags replace its fields"`
+	From         string   `flag:"from" doc:"the {AGENT} that hands off (default $HANDOFF_AGENT, else human)"`
+	To           []string `flag:"to" doc:"the {AGENT} to hand to; repeat it to hand the same to several (a broadcast)"`
+	Capability   string   `flag:"capability" doc:"hand to the best agent with this {CAPABILITY}, instead of --to"`
+	For          string   `flag:"for" doc:"hand to the agent whose profile matches these {WORDS}, instead of --to, if there is a clear match (see handoff agents find); without --task they are the task, too"`
+	Parent       string   `flag:"parent" doc:"{TICKET} this one follows from (default $HANDOFF_TICKET, inside a worker)"`
+	Variables    []string `flag:"var" doc:"context variable {NAME=VALUE}; the value is JSON if it parses, else text (repeatable)"`
+	Artifacts    []string `flag:"artifact" doc:"artifact {NAME=PATH}, or a URI as the path (repeatable)"`
+	ContextFile  string   `flag:"context-file" doc:"read the context from a JSON {FILE}, or stdin with -"`
+	HistoryFile  string   `flag:"history-file" doc:"read the conversation so far, a JSON list of messages, from a {FILE}, or stdin with -"`
+	Summarizer   string   `flag:"summarizer" doc:"shell {COMMAND} that reads the conversation as JSON and prints a summary (default $HANDOFF_SUMMARIZER; else what assists; without one, and with --key, extracts are the summary)"`
+	assistFlag   `flag:""`
+	SchemaFile   string       `flag:"output-schema" doc:"{FILE} with the JSON Schema that the result's body must meet"`
+	Requires     []string     `flag:"requires" doc:"capability the target must have, {NAME[:0.8]} (repeatable)"`
+	Bids         bool         `flag:"bids" doc:"ask agents with the --capability what they would do it for; it goes to the one with the best bid"`
+	Weights      weightsValue `flag:"bid-weights" doc:"what counts in a bid, {cost=2,eta=1,confidence=0.5}; what is left out does not count (default: each counts the same)"`
+	Deadline     string       `flag:"deadline" doc:"over everything: {WHEN}, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)"`
+	WaitForAgent bool         `flag:"wait-for-agent" doc:"submit it even if no agent has the name or the capability yet; it waits for one, up to its deadline"`
+	Next         []string     `flag:"next" doc:"{RULE} that names the next agent if the result has no command; the first that holds counts: 'reviewer: score < 80 -> writer x2', then 'reviewer: -> publisher'. A rule without AGENT: is for every agent's results (repeatable)"`
+	Return       bool         `flag:"return" doc:"deliver the end to the source, as work that it takes in (a delegation and an escalation always do)"`
+	GroupFile    string       `flag:"group" doc:"hand to a group: a JSON list of members, each with its target and the fields that differ, from a {FILE}, or stdin with -"`
+	Lock         []string     `flag:"lock" doc:"{PATH} that it has for itself from before its offer to its end; with a slash at the end all that is below (repeatable)"`
+	LockShared   []string     `flag:"lock-shared" doc:"{PATH} that it shares with others that read, as long (repeatable)"`
+	Policies     []string     `flag:"policy" doc:"policy {NAME=VALUE}, for example max_attempts=1 (repeatable; see handoff schema package)"`
 }
 
-func (f *packageFlags) declare(fs *pflag.FlagSet) {
-	f.fs = fs
-	fs.SortFlags = false // the flags that each submission needs come first
-	type pkg = protocol.Package
-	fs.StringVarP(&f.file, "file", "f", "", "read the package from a JSON `FILE`, or stdin with -; flags replace its fields")
-	fs.StringVar(&f.from, "from", "", "the `AGENT` that hands off (default $HANDOFF_AGENT, else human)")
-	fs.StringArrayVar(&f.to, "to", nil, "the `AGENT` to hand to; repeat it to hand the same to several (a broadcast)")
-	fs.StringVar(&f.capability, "capability", "", "hand to the best agent with this `CAPABILITY`, instead of --to")
-	fs.StringVar(&f.words, "for", "", "hand to the agent whose profile matches these `WORDS`, instead of --to, if there is a clear match (see handoff agents find); without --task they are the task, too")
-	f.text("reason", "`WHY` this handoff", func(p *pkg) *string { return &p.Reason })
-	f.text("task", "`WHAT` is to be done, in words", func(p *pkg) *string { return &p.Task.Description })
-	f.text("task-id", "`ID` of the task, your own", func(p *pkg) *string { return &p.Task.ID })
-	f.text("task-type", "`KIND` of task, your own word", func(p *pkg) *string { return &p.Task.Type })
-	f.texts("requirement", "`WORDS` that the work must meet (repeatable)", func(p *pkg) *[]string { return &p.Task.Requirements })
-	f.texts("criterion", "`WORDS` by which the result is judged (repeatable)", func(p *pkg) *[]string { return &p.Expectations.SuccessCriteria })
-	f.text("type", "`TYPE`: sequential (default), delegation, broadcast or escalation (needs no --to)", func(p *pkg) *string { return (*string)(&p.Type) })
-	f.text("trigger", "`WHAT` set it off: task_completion, capability_mismatch, escalation, timeout, explicit_request", func(p *pkg) *string { return (*string)(&p.Trigger) })
-	f.text("priority", "`PRIORITY`: critical, high, normal (default) or low", func(p *pkg) *string { return (*string)(&p.Priority) })
-	f.text("key", "idempotency `KEY`: the same source, key and package are the same handoff", func(p *pkg) *string { return &p.Key })
-	fs.StringVar(&f.parent, "parent", "", "`TICKET` this one follows from (default $HANDOFF_TICKET, inside a worker)")
-	f.text("conversation", "`ID` of the conversation it belongs to", func(p *pkg) *string { p.Context.ConversationID = new(string); return p.Context.ConversationID })
-	f.text("workflow", "`ID` of the workflow it belongs to", func(p *pkg) *string { return &p.Context.WorkflowID })
-	f.text("intent", "`WHAT` the user wants in the end", func(p *pkg) *string { p.Context.UserIntent = new(string); return p.Context.UserIntent })
-	f.text("request", "the user's original `REQUEST`, verbatim", func(p *pkg) *string { return &p.Context.OriginalRequest })
-	fs.StringArrayVar(&f.variables, "var", nil, "context variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
-	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
-	relevant := fs.StringArray("relevant-file", nil, "`PATH` of a file to read first (repeatable)")
-	f.onGiven("relevant-file", func(p *pkg) {
-		for _, path := range *relevant {
-			p.Context.RelevantFiles = append(p.Context.RelevantFiles, protocol.FileReference{Path: path})
+// declare declares the flags of o, which are those of f among others.
+func (f *packageFlags) declare(fs *pflag.FlagSet, o any) {
+	f.given.Bids = &protocol.Bids{Most: protocol.BiddersDefault, Least: 1}
+	all := newFlagPart()
+	bind(all, o)
+	f.binding = bind(all, &f.given)
+	order := ""
+	for _, topic := range submitTopics {
+		order += " " + topic.flags
+	}
+	inOrder(fs, all, order)
+}
+
+// over lays the flags that are fields over a package.
+func (f *packageFlags) over(p *protocol.Package) {
+	f.binding.over(p)
+	changed := f.fs.Changed
+	if changed("approve-by") {
+		p.Approval.Required = true
+	}
+	if changed("wait-for-agent") {
+		if orNew(&p.Routing).OnUnknown = protocol.OnOpenRefuse; f.WaitForAgent {
+			p.Routing.OnUnknown = protocol.OnOpenWait
 		}
-	})
-	fs.StringVar(&f.contextFile, "context-file", "", "read the context from a JSON `FILE`, or stdin with -")
-	f.declareTransfer(fs)
-	fs.StringVar(&f.schemaFile, "output-schema", "", "`FILE` with the JSON Schema that the result's body must meet")
-	fs.StringArrayVar(&f.requires, "requires", nil, "capability the target must have, `NAME[:0.8]` (repeatable)")
-	strict := fs.Bool("strict-capabilities", false, "refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)")
-	f.onGiven("strict-capabilities", func(p *pkg) { p.Policy.StrictCapabilities = strict })
-	f.declareBids()
-	f.text("rationale", "`WHY` it was decided so; required for an escalation", func(p *pkg) *string { return &p.Audit.DecisionRationale })
-	f.text("risk", "`RISK`: low, medium or high", func(p *pkg) *string { return (*string)(&p.Audit.RiskLevel) })
-	f.declareApproval()
-	fs.StringVar(&f.deadline, "deadline", "", "over everything: `WHEN`, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)")
-	f.millis("work-timeout", "from acceptance to completion (default: the agent's, else 1h)", func(p *pkg) *int64 { return &p.Expectations.TimeoutMS })
-	f.declareRouting()
-	f.text("on-timeout", "`WHAT` follows the work timeout: "+policyWords("on_timeout"), func(p *pkg) *string {
-		p.Policy.OnTimeout = new(protocol.OnTimeout)
-		return (*string)(p.Policy.OnTimeout)
-	})
-	f.millis("progress-timeout", "from one sign of progress to the next (default: none is asked for)", func(p *pkg) *int64 { p.Policy.ProgressTimeoutMS = new(int64); return p.Policy.ProgressTimeoutMS })
-	f.text("late-result", "`WHAT` becomes of a late result when no attempt is left: "+policyWords("late_result"), func(p *pkg) *string {
-		p.Policy.LateResult = new(protocol.LateResult)
-		return (*string)(p.Policy.LateResult)
-	})
-	fs.StringArrayVar(&f.next, "next", nil, "`RULE` that names the next agent if the result has no command; the first that holds counts: 'reviewer: score < 80 -> writer x2', then 'reviewer: -> publisher'. A rule without AGENT: is for every agent's results (repeatable)")
-	f.declareReturn(fs)
-	f.declareLimits(fs)
-	f.declareWorkspace(fs)
-	fs.StringArrayVar(&f.policies, "policy", nil, "policy `NAME=VALUE`, for example max_attempts=1 (repeatable; see handoff schema package)")
-}
-
-// declareReturn declares the flags of the return, and for a group of its members and of its
-// success.
-func (f *packageFlags) declareReturn(fs *pflag.FlagSet) {
-	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.ReturnProtocol { return orNew(&p.Return) }
-	expected := func(p *pkg) *protocol.ReturnProtocol { own(p).Expected = true; return p.Return }
-	expects := fs.Bool("return", false, "deliver the end to the source, as work that it takes in (a delegation and an escalation always do)")
-	f.millis("return-timeout", "a result is expected back within this; required for a delegation", func(p *pkg) *int64 { return &expected(p).TimeoutMS })
-	f.text("return-of", "`WHOSE` end is the return: chain, with all that is handed on by goto (default), or handoff", func(p *pkg) *string { return (*string)(&own(p).Of) })
-	f.text("on-return-timeout", "`WHAT` follows the return timeout: "+policyWords("on_return_timeout"), func(p *pkg) *string { return (*string)(&expected(p).OnTimeout) })
-	fs.StringVar(&f.await, "await", "", "`WHAT` a parent that hands this off does meanwhile: continue (default), or block until it has ended. In a program of \"handoff work\": the program is run again then")
-	f.onGiven("await", func(p *pkg) { expected(p).Wait = f.await })
-	fs.StringVar(&f.groupFile, "group", "", "hand to a group: a JSON list of members, each with its target and the fields that differ, from a `FILE`, or stdin with -")
-	f.text("aggregate", "a group has succeeded when `WHO` of it has: all (default), any or majority", func(p *pkg) *string { return (*string)(&own(p).Aggregation) })
-	from := fs.StringArray("count-from", nil, "the `AGENT` of a group whose end counts (repeatable; default: all of them)")
-	f.onGiven("count-from", func(p *pkg) { own(p).From = *from })
-	rest := fs.Bool("cancel-rest", false, "cancel the other members once the group's outcome is certain")
-	f.onGiven("cancel-rest", func(p *pkg) { own(p).CancelRest = *rest })
-	f.onGiven("return", func(p *pkg) { own(p).Expected = *expects }) // the last word, for --return=false
+	}
+	if changed("return-timeout") || changed("on-return-timeout") || changed("await") {
+		p.Return.Expected = true
+	}
+	if changed("return") {
+		orNew(&p.Return).Expected = f.Return
+	}
+	if changed("bid-weights") {
+		orNew(&p.Bids).Weights = (*protocol.BidWeights)(&f.Weights)
+	}
+	if changed("bids") {
+		if orNew(&p.Bids); !f.Bids {
+			p.Bids = nil
+		}
+	}
+	lock := func(paths []string, mode protocol.LockMode) {
+		for _, path := range paths {
+			locks := orNew(&p.Locks)
+			locks.Paths = append(locks.Paths, protocol.LockPath{Path: path, Mode: mode})
+		}
+	}
+	lock(f.Lock, protocol.LockExclusive)
+	lock(f.LockShared, protocol.LockShared)
 }
 
 // build makes the package. Its content is for the package's own validation to judge; here only
 // unreadable input is refused.
 func (f *packageFlags) build(ctx context.Context, a *app, now time.Time) (protocol.Package, error) {
 	var pkg protocol.Package
-	if f.file != "" {
-		body, err := a.read(f.file)
+	if f.File != "" {
+		body, err := a.read(f.File)
 		if err != nil {
 			return pkg, err
 		}
-		if pkg, err = protocol.DecodePackage(body); hasCode(protocol.CodeMalformed)(err) && f.file != "-" {
-			err = inField(err, f.file, "")
+		if pkg, err = protocol.DecodePackage(body); hasCode(protocol.CodeMalformed)(err) && f.File != "-" {
+			err = inField(err, f.File, "")
 		}
 		if err != nil {
 			return pkg, err
@@ -142,27 +127,27 @@ func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *ap
 	if err := f.files(&pkg, a); err != nil {
 		return pkg, err
 	}
-	f.setGiven(&pkg)
+	f.over(&pkg)
 	if err := f.notEmpty(&pkg); err != nil {
 		return pkg, err
 	}
 	if err := f.setDeadline(&pkg, now); err != nil {
 		return pkg, err
 	}
-	if err := addVariables(&pkg.Context.Variables, "--var", f.variables); err != nil {
+	if err := addVariables(&pkg.Context.Variables, "--var", f.Variables); err != nil {
 		return pkg, err
 	}
-	if err := addArtifacts(&pkg.Context.Artifacts, f.artifacts); err != nil {
+	if err := addArtifacts(&pkg.Context.Artifacts, f.Artifacts); err != nil {
 		return pkg, err
 	}
-	for _, text := range f.requires {
+	for _, text := range f.Requires {
 		id, level, _, err := parseLevel("--requires", text)
 		if err != nil {
 			return pkg, err
 		}
 		pkg.RequiredCapabilities = append(pkg.RequiredCapabilities, protocol.RequiredCapability{ID: id, MinProficiency: level})
 	}
-	for i, text := range f.next {
+	for i, text := range f.Next {
 		rule, err := parseRule(text)
 		if err != nil {
 			return pkg, err
@@ -172,7 +157,7 @@ func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *ap
 		}
 		pkg.Next = append(pkg.Next, rule)
 	}
-	if err := applyPolicies(&pkg.Policy, f.policies); err != nil {
+	if err := applyPolicies(&pkg.Policy, f.Policies); err != nil {
 		return pkg, err
 	}
 	return pkg, f.cutConversation(ctx, &pkg, a)
@@ -184,26 +169,26 @@ func (f *packageFlags) ends(pkg *protocol.Package, env func(string) string) {
 	agent, ticket := workedOn(env)
 	switch {
 	case changed("from"):
-		pkg.Source = f.from
+		pkg.Source = f.From
 	case pkg.Source == "":
 		pkg.Source = cmp.Or(agent, protocol.Human)
 	}
 	if changed("to") || changed("capability") || changed("group") {
-		pkg.Target = protocol.Target{Capability: f.capability}
+		pkg.Target = protocol.Target{Capability: f.Capability}
 	}
-	switch len(f.to) {
+	switch len(f.To) {
 	case 0:
 	case 1:
-		pkg.Target.Agent = f.to[0]
+		pkg.Target.Agent = f.To[0]
 	default:
-		pkg.Target.Agents = f.to
+		pkg.Target.Agents = f.To
 		if pkg.Type == "" && !changed("type") {
 			pkg.Type = protocol.Broadcast
 		}
 	}
 	switch {
 	case changed("parent"):
-		pkg.Parent = f.parent
+		pkg.Parent = f.Parent
 	case pkg.Parent == "":
 		pkg.Parent = ticket
 	}
@@ -216,10 +201,10 @@ func (f *packageFlags) files(pkg *protocol.Package, a *app) error {
 		file, before, after string
 		set                 func(part protocol.Package)
 	}{
-		{f.contextFile, `{"context":`, `}`, func(part protocol.Package) { pkg.Context = part.Context }},
-		{f.transfer.historyFile, `{"context":{"conversation_history":`, `}}`, func(part protocol.Package) { pkg.Context.ConversationHistory = part.Context.ConversationHistory }},
-		{f.groupFile, `{"members":`, `}`, func(part protocol.Package) { pkg.Members = part.Members }},
-		{f.schemaFile, `{"expectations":{"output_schema":`, `}}`, func(part protocol.Package) { pkg.Expectations.OutputSchema = part.Expectations.OutputSchema }},
+		{f.ContextFile, `{"context":`, `}`, func(part protocol.Package) { pkg.Context = part.Context }},
+		{f.HistoryFile, `{"context":{"conversation_history":`, `}}`, func(part protocol.Package) { pkg.Context.ConversationHistory = part.Context.ConversationHistory }},
+		{f.GroupFile, `{"members":`, `}`, func(part protocol.Package) { pkg.Members = part.Members }},
+		{f.SchemaFile, `{"expectations":{"output_schema":`, `}}`, func(part protocol.Package) { pkg.Expectations.OutputSchema = part.Expectations.OutputSchema }},
 	} {
 		if of.file == "" {
 			continue
@@ -253,30 +238,16 @@ func (f *packageFlags) setDeadline(pkg *protocol.Package, now time.Time) error {
 	if !f.fs.Changed("deadline") {
 		return nil
 	}
-	at, relative, err := parseInstant(f.deadline, now)
+	at, relative, err := parseInstant(f.Deadline, now)
 	if err != nil {
 		return usagef("--deadline: %v", err)
 	}
 	if relative && pkg.Key != "" {
 		return usagef("--deadline %s with --key: submitted again it would be another package; give the deadline as an instant, for example %s",
-			f.deadline, at.Format(time.RFC3339))
+			f.Deadline, at.Format(time.RFC3339))
 	}
 	pkg.Constraints.Deadline = at
 	return nil
-}
-
-// policyWords are the words of a policy that is a choice, as the help of its flag lists them.
-func policyWords(name string) string {
-	i := slices.IndexFunc(protocol.PolicyFields, func(f protocol.PolicyField) bool { return f.Name == name })
-	f := protocol.PolicyFields[i]
-	words := []string{fmt.Sprintf("%s (default)", f.Default)}
-	for _, word := range f.Words {
-		if word != f.Default {
-			words = append(words, word)
-		}
-	}
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // policyNames are the names of all policies on the wire.
@@ -333,7 +304,7 @@ var flagOfValue = map[string]string{
 // hint names the flag in an error about a field, where flags made the package.
 func (f *packageFlags) hint(err error) error {
 	var e *protocol.Error
-	if !errors.As(err, &e) || f.file != "" {
+	if !errors.As(err, &e) || f.File != "" {
 		return err
 	}
 	hinted := *e
@@ -365,46 +336,25 @@ func policyKind(name string) string {
 	}
 }
 
-// transferFlags select the part of the conversation that is handed off.
-type transferFlags struct {
-	mode                    string
-	maxMessages, maxTokens  int
-	summarizer, historyFile string
-	assist                  string // the assistant where no summarizer is given, and words are not certain
-}
-
-func (f *packageFlags) declareTransfer(fs *pflag.FlagSet) {
-	t := &f.transfer
-	fs.StringVar(&t.historyFile, "history-file", "", "read the conversation so far, a JSON list of messages, from a `FILE`, or stdin with -")
-	fs.StringVar(&t.mode, "transfer", "", "`HOW` much of the conversation goes: full, relevant_only, summary or reference (default: summary for a delegation, full for an escalation, else relevant_only)")
-	fs.IntVar(&t.maxMessages, "max-messages", 0, "of the conversation, at most `N` messages: the first request, the newest, and those about the task")
-	fs.IntVar(&t.maxTokens, "max-context-tokens", 0, "of the conversation, at most `N` tokens, as estimated")
-	fs.StringVar(&t.summarizer, "summarizer", "", "shell `COMMAND` that reads the conversation as JSON and prints a summary (default $HANDOFF_SUMMARIZER; else what assists; without one, and with --key, extracts are the summary)")
-	assistFlag(fs, &t.assist)
-}
-
 // cutConversation cuts the conversation by the flags. Without any of them it stays as it is.
 func (f *packageFlags) cutConversation(ctx context.Context, pkg *protocol.Package, a *app) error {
-	t, h := f.transfer, &pkg.Context.HistoryTransfer
-	given := func(name string) bool { return f.fs.Changed(name) }
+	h, given := &pkg.Context.HistoryTransfer, f.fs.Changed
 	if !slices.ContainsFunc([]string{"history-file", "transfer", "max-messages", "max-context-tokens", "summarizer"}, given) {
 		return nil
 	}
 	const field = "context.history_transfer."
 	switch {
-	case given("transfer") && !slices.Contains(asWords(protocol.TransferModes), t.mode):
-		return protocol.Errorf(protocol.CodeInvalid, field+"mode", "must be one of full, summary, relevant_only, reference, not %q", t.mode)
-	case given("max-messages") && (t.maxMessages < 1 || t.maxMessages > protocol.HistoryMessagesMax):
-		return protocol.Errorf(protocol.CodeInvalid, field+"max_messages", "must be from 1 to %d, not %d", protocol.HistoryMessagesMax, t.maxMessages)
-	case given("max-context-tokens") && (t.maxTokens < 1 || t.maxTokens > protocol.TokensMax):
-		return protocol.Errorf(protocol.CodeInvalid, field+"max_tokens", "must be from 1 to %d, not %d", protocol.TokensMax, t.maxTokens)
+	case given("transfer") && !slices.Contains(protocol.TransferModes, h.Mode):
+		return protocol.Errorf(protocol.CodeInvalid, field+"mode", "must be one of full, summary, relevant_only, reference, not %q", h.Mode)
+	case given("max-messages") && (h.MaxMessages < 1 || h.MaxMessages > protocol.HistoryMessagesMax):
+		return protocol.Errorf(protocol.CodeInvalid, field+"max_messages", "must be from 1 to %d, not %d", protocol.HistoryMessagesMax, h.MaxMessages)
+	case given("max-context-tokens") && (h.MaxTokens < 1 || h.MaxTokens > protocol.TokensMax):
+		return protocol.Errorf(protocol.CodeInvalid, field+"max_tokens", "must be from 1 to %d, not %d", protocol.TokensMax, h.MaxTokens)
 	}
-	h.Mode = cmp.Or(protocol.TransferMode(t.mode), h.Mode)
-	h.MaxMessages, h.MaxTokens = cmp.Or(t.maxMessages, h.MaxMessages), cmp.Or(t.maxTokens, h.MaxTokens)
 	if len(pkg.Context.ConversationHistory) == 0 {
 		return nil
 	}
-	if pkg.Type == "" && f.await == protocol.WaitBlock && a.env(worker.EnvAwaitDir) != "" {
+	if pkg.Type == "" && f.awaits() && a.env(worker.EnvAwaitDir) != "" {
 		h.Mode = cmp.Or(h.Mode, protocol.TransferSummary) // it becomes a delegation
 	}
 	h.Mode = cmp.Or(h.Mode, pkg.Type.Transfer())
@@ -415,13 +365,16 @@ func (f *packageFlags) cutConversation(ctx context.Context, pkg *protocol.Packag
 		return err
 	}
 	if h.Mode == protocol.TransferSummary && pkg.Context.Summary == "" && pkg.Key == "" {
-		if err := a.summarize(ctx, t, pkg); err != nil {
+		if err := a.summarize(ctx, f, pkg); err != nil {
 			return err
 		}
 	}
 	pkg.CutConversation()
 	return nil
 }
+
+// awaits reports whether --await block is given.
+func (f *packageFlags) awaits() bool { return f.given.Return.Wait == protocol.WaitBlock }
 
 // redactConversation takes secrets out of the conversation before it is cut, since a part of one
 // might not be known as one, and before another program reads it.
@@ -563,94 +516,6 @@ func condition(variable, op, value string) (*protocol.NextCondition, bool) {
 	return c, true
 }
 
-// declareRouting declares the flags of a package's way to its agent.
-func (f *packageFlags) declareRouting() {
-	type pkg = protocol.Package
-	rules := func(p *pkg) *protocol.RoutingRules { return orNew(&p.Routing) }
-	f.text("on-open", "`WHAT` becomes of it where the breaker of its agent is open: refuse (default) or wait", func(p *pkg) *string {
-		return (*string)(&rules(p).OnOpen)
-	})
-	waits := f.fs.Bool("wait-for-agent", false, "submit it even if no agent has the name or the capability yet; it waits for one, up to its deadline")
-	f.onGiven("wait-for-agent", func(p *pkg) {
-		if rules(p).OnUnknown = protocol.OnOpenRefuse; *waits {
-			p.Routing.OnUnknown = protocol.OnOpenWait
-		}
-	})
-	f.text("route-by", "`RULE` by which an agent with the capability is chosen: fit (default), load or success (default of all: handoff fleet set routing.by=...)", func(p *pkg) *string {
-		return (*string)(&rules(p).By)
-	})
-	f.texts("ranked", "`AGENT` that gets it where the one of --to refuses it; the best first, at most 8 (repeatable; --for finds them)", func(p *pkg) *[]string {
-		return &rules(p).Ranked
-	})
-}
-
-// declareLimits declares the flags of the limits of a handoff and of all that follows from it.
-func (f *packageFlags) declareLimits(fs *pflag.FlagSet) {
-	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Limits { return orNew(&p.Limits) }
-	f.text("complexity", "`CLASS` that sets limits which are not given: simple, medium, complex, or auto (what assists classifies it; default the rules of the fleet)", func(p *pkg) *string { return &p.Constraints.Complexity })
-	f.limit("max-handoffs", "at most `N` handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxHandoffs })
-	f.limit("max-depth", "at most `N` levels of handoffs below this one", func(p *pkg) **int64 { return &own(p).MaxDepth })
-	f.limit("max-agents", "at most `N` agents have a part in it, its own included", func(p *pkg) **int64 { return &own(p).MaxAgents })
-	f.limit("max-tokens", "at most `N` tokens for it and all that follows from it", func(p *pkg) **int64 { return &own(p).MaxTokens })
-	cost := new(int64)
-	fs.Var((*costValue)(cost), "max-cost", "at most this cost for it and all that follows from it, in the fleet's currency: 1.50")
-	f.onGiven("max-cost", func(p *pkg) { own(p).MaxCostMicros = cost })
-	within := new(time.Duration)
-	fieldVar(fs, within, "max-time", "at most this long until its end; it becomes the deadline")
-	f.onGiven("max-time", func(p *pkg) { ms := within.Milliseconds(); own(p).MaxTimeMS = &ms })
-	f.limit("share", "`PERCENT` of what is left that a handoff below gets, if it asks for nothing (default 50)", func(p *pkg) **int64 { return &own(p).SharePercent })
-	f.text("on-exhausted", "`WHAT` follows when a budget has run out: return (default; the holder hands back what it has) or ask (a person, before the next attempt)", func(p *pkg) *string { return (*string)(&own(p).OnExhausted) })
-}
-
-// limit declares a flag that is a whole number which may be absent.
-func (f *fieldFlags[T]) limit(name, usage string, field func(*T) **int64) {
-	value := f.fs.Int64(name, 0, usage)
-	f.onGiven(name, func(to *T) { *field(to) = value })
-}
-
-// declareApproval declares the flags of the approval of a package before an agent gets it.
-func (f *packageFlags) declareApproval() {
-	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Approval { return orNew(&p.Approval) }
-	f.text("approve-by", "the `AGENT`, or human, that approves it before its target gets it", func(p *pkg) *string { own(p).Required = true; return &p.Approval.By })
-	f.text("approval-question", "`WHAT` the approver is asked", func(p *pkg) *string { return &own(p).Question })
-	f.millis("approval-timeout", "an approver has so long to answer, then the authority above is asked (default 24h)", func(p *pkg) *int64 { return &own(p).TimeoutMS })
-	f.text("on-approval-timeout", "`WHAT` follows where an approver does not answer: escalate (default) or close", func(p *pkg) *string { return (*string)(&own(p).OnTimeout) })
-}
-
-// declareApproval declares the flags of the approval of packages before the agent gets them.
-func (f *profileFlags) declareApproval() {
-	f.text("approve", "`WHICH` handoffs to it are approved first: always, never (default), or from a risk on: low, medium or high; one without a risk is among these", func(p *protocol.Profile) *string { return (*string)(&p.Approve) })
-}
-
-// declareAutonomy declares the flag of how much autonomy the agent has.
-func (f *profileFlags) declareAutonomy() {
-	amount := f.fs.Float64("autonomy", 0, "the largest autonomy_budget.amount of a package that it takes (default: any)")
-	f.onGiven("autonomy", func(p *protocol.Profile) { p.AutonomyBudget = amount })
-}
-
-// declareBids declares the flags of a call for bids.
-func (f *packageFlags) declareBids() {
-	type pkg = protocol.Package
-	own := func(p *pkg) *protocol.Bids { return orNew(&p.Bids) }
-	asks := f.fs.Bool("bids", false, "ask agents with the --capability what they would do it for; it goes to the one with the best bid")
-	f.millis("bid-window", "how long they may take to bid, 100ms to 1h (default 5s)", func(p *pkg) *int64 { return &own(p).WindowMS })
-	most := f.fs.Int("bid-most", protocol.BiddersDefault, "ask at most `N` agents")
-	f.onGiven("bid-most", func(p *pkg) { own(p).Most = *most })
-	least := f.fs.Int("bid-least", 1, "with fewer than `N` bids none of them wins; on_no_taker then decides")
-	f.onGiven("bid-least", func(p *pkg) { own(p).Least = *least })
-	weights := new(weightsValue)
-	f.fs.Var(weights, "bid-weights", "what counts in a bid, `cost=2,eta=1,confidence=0.5`; what is left out does not count (default: each counts the same)")
-	f.onGiven("bid-weights", func(p *pkg) { own(p).Weights = (*protocol.BidWeights)(weights) })
-	f.onGiven("bids", func(p *pkg) { // the last word, for --bids=false
-		own(p)
-		if !*asks {
-			p.Bids = nil
-		}
-	})
-}
-
 // weightsValue is a flag of weights, as cost=2,eta=1.
 type weightsValue protocol.BidWeights
 
@@ -669,22 +534,4 @@ func (w *weightsValue) Set(text string) error {
 		*of[name] = weight
 	}
 	return nil
-}
-
-// declareWorkspace declares the flags of the workspace and of the locks in it.
-func (f *packageFlags) declareWorkspace(fs *pflag.FlagSet) {
-	type pkg = protocol.Package
-	f.text("workspace", "`NAME` of the workflow that it has a place in (default: that of --workflow, where it was opened with handoff workflow open)", func(p *pkg) *string { return &p.Workspace })
-	own := func(p *pkg) *protocol.Locks { return orNew(&p.Locks) }
-	lock := func(name string, mode protocol.LockMode, words string) {
-		paths := fs.StringArray(name, nil, words)
-		f.onGiven(name, func(p *pkg) {
-			for _, path := range *paths {
-				own(p).Paths = append(own(p).Paths, protocol.LockPath{Path: path, Mode: mode})
-			}
-		})
-	}
-	lock("lock", protocol.LockExclusive, "`PATH` that it has for itself from before its offer to its end; with a slash at the end all that is below (repeatable)")
-	lock("lock-shared", protocol.LockShared, "`PATH` that it shares with others that read, as long (repeatable)")
-	f.millis("lock-wait", "it waits for its locks for so long (default 5m; 0 is not at all)", func(p *pkg) *int64 { own(p).WaitMS = new(int64); return own(p).WaitMS })
 }

@@ -18,14 +18,14 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // built makes a package from flags as submit does.
 func built(t *testing.T, env map[string]string, stdin string, args ...string) (protocol.Package, error) {
 	t.Helper()
-	var f packageFlags
+	var o submitOptions
 	fs := pflag.NewFlagSet("submit", pflag.ContinueOnError)
-	f.declare(fs)
+	o.declare(fs, &o)
 	if err := fs.Parse(args); err != nil {
 		t.Fatal(err)
 	}
 	a := &app{in: strings.NewReader(stdin), env: func(name string) string { return env[name] }}
-	return f.build(t.Context(), a, noon)
+	return o.build(t.Context(), a, noon)
 }
 
 func TestPackageFromFlags(t *testing.T) {
@@ -142,7 +142,7 @@ func TestHintNamesTheFlag(t *testing.T) {
 	if err := (&packageFlags{}).hint(missing); !strings.Contains(err.Error(), "--task") {
 		t.Errorf("%v does not say which flag is missing", err)
 	}
-	if err := (&packageFlags{file: "x"}).hint(missing); strings.Contains(err.Error(), "--task") {
+	if err := (&packageFlags{File: "x"}).hint(missing); strings.Contains(err.Error(), "--task") {
 		t.Errorf("%v speaks of a flag to somebody who wrote a file", err)
 	}
 }

@@ -32,11 +32,14 @@ import (
 const waitForever = "forever"
 
 type submitOptions struct {
-	packageFlags
-	child  childFlags
-	orRun  orRun
-	dryRun bool
-	wait   string
+	packageFlags `flag:""`
+	Under        string `flag:"under" doc:"hand it off from the work that this {LEASE} stands for, which keeps track of it (handoff await)"`
+	DryRun       bool   `flag:"dry-run" doc:"check everything, write nothing, print the package as it would be stored"`
+	NoLease      bool   `flag:"no-lease" doc:"inside a worker: submit beside the handoff being worked on, and not under its lease ($HANDOFF_LEASE)"`
+	Wait         string `flag:"wait" doc:"wait for the end of the chain, at most {DURATION}, and print its result; it is written with =, as in --wait=30s"`
+	Gateway      bool   `flag:"gateway" doc:"go through a gateway instead of to the engine itself ($HANDOFF_GATEWAY)"`
+	ForPerson    bool   `flag:"for-person" doc:"wait on if every agent refused or failed, or a budget is spent"`
+	OrRun        orRun  `flag:""`
 
 	limit   *time.Duration // of the wait: nil is not to wait, negative is to wait without end
 	changed func(flag string) bool
@@ -61,36 +64,17 @@ func newSubmit(a *app) *cobra.Command {
 
 func (o *submitOptions) flags(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
-	o.declare(fs)
-	o.child.declare(fs)
-	fs.BoolVar(&o.dryRun, "dry-run", false, "check everything, write nothing, print the package as it would be stored")
-	fs.Bool("no-lease", false, "inside a worker: submit beside the handoff being worked on, and not under its lease ($"+worker.EnvLease+")")
-	a.gatewayFlag(cmd)
-	fs.StringVar(&o.wait, "wait", "", "wait for the end of the chain, at most `DURATION`, and print its result; it is written with =, as in --wait=30s")
+	o.declare(fs, o)
 	fs.Lookup("wait").NoOptDefVal = waitForever
-	a.personFlag(cmd)
-	fs.BoolVar(&o.orRun.given, "or-run", false, "where the package is refused, or the engine not reached: run the command behind --, with the package on its standard input")
-	a.agentFlags(cmd, "to", "from", "count-from")
-	a.words(cmd, "type", asWords(protocol.Types)...)
-	a.words(cmd, "priority", asWords(protocol.Priorities)...)
-	a.words(cmd, "trigger", asWords(protocol.Triggers)...)
-	a.words(cmd, "risk", asWords(protocol.Risks)...)
-	a.words(cmd, "on-timeout", asWords(protocol.OnTimeouts)...)
 	a.words(cmd, "complexity", append([]string{complexityAuto}, protocol.Complexities...)...)
-	a.words(cmd, "on-exhausted", asWords(protocol.BudgetActions)...)
-	a.words(cmd, "transfer", asWords(protocol.TransferModes)...)
-	a.words(cmd, "return-of", asWords(protocol.ReturnScopes)...)
-	a.words(cmd, "on-return-timeout", asWords(protocol.OnTimeouts)...)
 	a.words(cmd, "await", protocol.Waits...)
-	a.words(cmd, "aggregate", asWords(protocol.Aggregations)...)
-	a.words(cmd, "late-result", asWords(protocol.LateResults)...)
 }
 
 func (o *submitOptions) noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 || o.orRun.given && cmd.ArgsLenAtDash() == 0 {
+	if len(args) == 0 || o.OrRun.Given && cmd.ArgsLenAtDash() == 0 {
 		return nil
 	}
-	if _, err := parseDuration(args[0]); err == nil && o.wait == waitForever {
+	if _, err := parseDuration(args[0]); err == nil && o.Wait == waitForever {
 		return usagef("--wait takes its value after an equals sign: write --wait=%s", args[0])
 	}
 	return usagef("submit does not take %q; what to do goes into --task", args[0])
@@ -99,10 +83,10 @@ func (o *submitOptions) noArgs(cmd *cobra.Command, args []string) error {
 // check refuses flags that do not go together.
 func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 	o.changed = cmd.Flags().Changed
-	if o.limit, err = waitLimit(o.wait); err != nil {
+	if o.limit, err = waitLimit(o.Wait); err != nil {
 		return err
 	}
-	if err := o.child.check(o.changed, o.await, o.awaits(o.env)); err != nil {
+	if err := o.checkChild(o.leaves(o.env)); err != nil {
 		return err
 	}
 	return o.checkFor()
@@ -110,23 +94,24 @@ func (o *submitOptions) check(cmd *cobra.Command, _ []string) (err error) {
 
 // runSubmit submits one package, in the way of the flags.
 func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) error {
-	if err := o.orRun.check(cmd, args, a.dir); err != nil {
+	if err := o.OrRun.check(cmd, args, a.dir); err != nil {
 		return err
 	}
-	if o.awaits(a.env) {
+	if o.leaves(a.env) {
 		return a.runSubmitAwaited(cmd.Context(), o)
 	}
+	a.people, a.through = o.ForPerson, o.Gateway
 	err := a.throughGateway(cmd, "for", "under", "await", "dry-run")
-	if err == nil && o.changed("parent") && o.parent != "" {
-		o.parent, err = a.throughTicket(cmd.Context(), o.parent)
+	if err == nil && o.changed("parent") && o.Parent != "" {
+		o.Parent, err = a.throughTicket(cmd.Context(), o.Parent)
 		err = inField(err, "parent", "")
 	}
 	if err != nil {
 		return err
 	}
 	err = a.submitPackage(cmd.Context(), o)
-	if o.orRun.takes(err) {
-		return o.orRun.instead(cmd.Context(), a, err)
+	if o.OrRun.takes(err) {
+		return o.OrRun.instead(cmd.Context(), a, err)
 	}
 	return err
 }
@@ -135,12 +120,12 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) err
 func (a *app) submitPackage(ctx context.Context, o *submitOptions) error {
 	pkg, err := o.buildFor(ctx, a)
 	if err == nil {
-		err = o.orRun.keep(ctx, a, pkg)
+		err = o.OrRun.keep(ctx, a, pkg)
 	}
 	if err != nil {
 		return err
 	}
-	a.warnArtifacts(o.artifacts)
+	a.warnArtifacts(o.Artifacts)
 	return o.hint(a.submit(ctx, pkg, o))
 }
 
@@ -165,7 +150,7 @@ func (a *app) prepare(ctx context.Context, pkg protocol.Package) (broker.Prepare
 
 // submit submits a package to the engine, or through a gateway; to the engine also under a lease.
 func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions) (err error) {
-	lease := o.child.lease
+	lease := o.Under
 	switch {
 	case a.through && pkg.Source == "":
 		return usagef("--gateway needs to know which agent asks: set HANDOFF_AGENT, or give --from")
@@ -175,7 +160,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 		lease = o.leaseOf(pkg)
 	}
 	var prepared broker.Prepared
-	if o.child.lease == "" { // else it lacks what follows from the lease
+	if o.Under == "" { // else it lacks what follows from the lease
 		if prepared, err = a.prepare(ctx, pkg); err != nil {
 			return err
 		}
@@ -196,7 +181,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	switch {
 	case lease != "":
 		return a.handOff(ctx, s, lease, pkg, o)
-	case o.dryRun:
+	case o.DryRun:
 		if err = a.dryRun(ctx, s.b, prepared); err == nil {
 			a.warnSource(ctx, s.b, prepared.Package.Source)
 		}
@@ -206,7 +191,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 	if err != nil {
 		return err
 	}
-	o.orRun.placed = true
+	o.OrRun.placed = true
 	a.warnSource(ctx, s.b, prepared.Package.Source)
 	return a.submitted(ctx, s, state, o.limit)
 }
@@ -305,10 +290,10 @@ func workedOn(env func(string) string) (agent, ticket string) {
 	return agent, ticket
 }
 
-// awaits reports whether a submission is one that the result of a program of "handoff work" waits
+// leaves reports whether a submission is one that the result of a program of "handoff work" waits
 // for: it is handed off as the program ends.
-func (o *submitOptions) awaits(env func(string) string) bool {
-	return o.await == protocol.WaitBlock && o.child.lease == "" && env(worker.EnvAwaitDir) != ""
+func (o *submitOptions) leaves(env func(string) string) bool {
+	return o.packageFlags.awaits() && o.Under == "" && env(worker.EnvAwaitDir) != ""
 }
 
 func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
@@ -316,7 +301,7 @@ func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
 	if err != nil {
 		return err
 	}
-	a.warnArtifacts(o.artifacts)
+	a.warnArtifacts(o.Artifacts)
 	return o.hint(a.submitAwaited(ctx, pkg))
 }
 
@@ -519,13 +504,13 @@ func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package,
 	if pkg.Type == protocol.Escalation {
 		return pkg, usagef("--for finds the target: an escalation goes to the authority of its source")
 	}
-	pkg.Task.Description = cmp.Or(pkg.Task.Description, o.words)
+	pkg.Task.Description = cmp.Or(pkg.Task.Description, o.For)
 	pkg.Target = protocol.Target{Agent: "found"} // other errors are reported first
 	if _, err := a.prepare(ctx, pkg); err != nil {
 		return pkg, err
 	}
 	pkg.Target = protocol.Target{}
-	if err := o.orRun.keep(ctx, a, pkg); err != nil {
+	if err := o.OrRun.keep(ctx, a, pkg); err != nil {
 		return pkg, err
 	}
 	m, err := o.findFor(ctx, a, pkg.Source)
@@ -544,7 +529,7 @@ func (o *submitOptions) buildFor(ctx context.Context, a *app) (protocol.Package,
 
 // findFor finds the agent for a task, where one is certain or chosen, and is not the one that asks.
 func (o *submitOptions) findFor(ctx context.Context, a *app, source string) (lifecycle.Matches, error) {
-	m, err := a.find(ctx, o.words, 1+protocol.RankedMax, o.transfer.assist)
+	m, err := a.find(ctx, o.For, 1+protocol.RankedMax, o.Assist)
 	if err != nil {
 		return m, inField(err, "target", "")
 	}
@@ -573,7 +558,7 @@ func (o *submitOptions) classify(ctx context.Context, a *app, pkg *protocol.Pack
 		return usagef("--complexity auto does not go with --key: another answer would make it another package")
 	}
 	c.Complexity = ""
-	asker, err := a.assistant(o.transfer.assist)
+	asker, err := a.assistant(o.Assist)
 	if err != nil || asker == nil {
 		return err
 	}
@@ -633,7 +618,7 @@ func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prep
 
 // orRun is --or-run: the command that does the work where a package cannot be handed off.
 type orRun struct {
-	given   bool
+	Given   bool `flag:"or-run" doc:"where the package is refused, or the engine not reached: run the command behind --, with the package on its standard input"`
 	command []string
 	// pkg is the package, once it is known to be in order; placed is set when it is, or may be,
 	// handed off.
@@ -653,7 +638,7 @@ func (e *unknownError) Unwrap() error { return e.error }
 
 // check reads the command behind --, and refuses flags that do not go with it.
 func (r *orRun) check(cmd *cobra.Command, args []string, dir string) error {
-	if !r.given {
+	if !r.Given {
 		return nil
 	}
 	if len(args) == 0 {
@@ -668,7 +653,7 @@ func (r *orRun) check(cmd *cobra.Command, args []string, dir string) error {
 
 // keep remembers a package that is in order. Without a target, none was found.
 func (r *orRun) keep(ctx context.Context, a *app, pkg protocol.Package) error {
-	if !r.given {
+	if !r.Given {
 		return nil
 	}
 	target := pkg.Target
@@ -691,7 +676,7 @@ func (r *orRun) keep(ctx context.Context, a *app, pkg protocol.Package) error {
 // takes reports whether the command does the work instead: the package was refused, or the engine
 // was not reached, and nothing is handed off for certain.
 func (r *orRun) takes(err error) bool {
-	if !r.given || r.placed || r.pkg == nil || err == nil || is[*unknownError](err) {
+	if !r.Given || r.placed || r.pkg == nil || err == nil || is[*unknownError](err) {
 		return false
 	}
 	code := exitFor(err).code

@@ -24,12 +24,12 @@ const submitExamples = `  handoff submit --to reviewer --reason "code is ready" 
 
 // submitTopics are the pages of "handoff help submit TOPIC". Each has a group of flags.
 var submitTopics = []helpTopic{
-	{"work", "The work", "file", "what is to be done, by whom, for whom", `
+	{"work", "The work", "file from to capability for reason task task-id task-type requirement criterion type trigger priority key parent", "what is to be done, by whom, for whom", `
 The package is built from flags, read from a file (-f), or both: then flags that
 are given replace what the file says. "handoff schema package" describes the file.
 The source (--from) is $HANDOFF_AGENT if that is set, else human. Any name works. If no
 agent has it, submit warns you: questions and returns for that name go to a person.`},
-	{"context", "Its context", "conversation", "what the agent gets to know, and how much of a conversation", `
+	{"context", "Its context", "conversation workflow intent request var artifact relevant-file context-file history-file transfer max-messages max-context-tokens summarizer assist", "what the agent gets to know, and how much of a conversation", `
 How much of a conversation (--history-file) is passed on depends on --transfer, the
 limits, or else the type: all for an escalation, a summary for a delegation, else the
 relevant messages. The first request, the last five messages, and tool calls with their
@@ -39,7 +39,7 @@ the source, a summarizer (or --assist), or extracts.
 Before anything is written, secrets (keys, tokens, passwords) are taken out of the
 package; stderr has their number. $HANDOFF_REDACT names a file with more patterns, one
 regular expression a line; --redact adds one.`},
-	{"target", "What its result and its target must be", "output-schema", "schemas, capabilities, bids, approval", `
+	{"target", "What its result and its target must be", "output-schema requires strict-capabilities bids bid-window bid-most bid-least bid-weights rationale risk approve-by approval-question approval-timeout on-approval-timeout", "schemas, capabilities, bids, approval", `
 --for matches your words against the agents' profiles (handoff agents find) and picks an
 agent if there is a clear match, or asks --assist; else submit exits with 9 (no_match),
 names the nearest, and writes nothing.
@@ -47,14 +47,14 @@ names the nearest, and writes nothing.
 With --bids agents with the --capability are asked first for bids (--bid-window). The best
 bid gets the work, and the next best if that agent refuses. Only agents that make bids are
 asked (agents put --bids, work --bids).`},
-	{"time", "Time and routing", "deadline", "deadlines, absent and busy agents, next agents", ""},
-	{"return", "What comes back", "return", "the end as work of the source; waiting inside a worker", `
+	{"time", "Time and routing", "deadline work-timeout on-open wait-for-agent route-by ranked on-timeout progress-timeout late-result next", "deadlines, absent and busy agents, next agents", ""},
+	{"return", "What comes back", "return return-timeout return-of on-return-timeout await", "the end as work of the source; waiting inside a worker", `
 With --await block in a program that "handoff work" runs, the result of the program waits:
 the package is handed off when the program ends with exit code 0, and the program runs
 again when all of these children have ended, with returns on its input. The ticket is
 printed at once. The type is delegation by default, with an hour to return. If the program
 fails, refuses or asks a question, nothing is handed off. See "handoff work --help".`},
-	{"groups", "Groups", "group", "several agents, and when the group has succeeded", `
+	{"groups", "Groups", "group aggregate count-from cancel-rest", "several agents, and when the group has succeeded", `
 A broadcast, or a --group of different packages, has one ticket, which is polled like
 any other. It succeeds when all members have (--aggregate: any, or more than half of
 them), and closes as soon as that is certain; --cancel-rest ends the others then. A
@@ -65,8 +65,8 @@ task, variables and artifacts of its own, laid over what the package says:
    {"target": {"capability": "review"}, "variables": {"strict": true}}]
 
   handoff submit --to alice --to bob --to carol --aggregate majority --reason r --task "approve the plan" --wait`},
-	{"limits", "Limits", "complexity", "handoffs, agents, tokens, cost and time, of all that follows", ""},
-	{"sharing", "What it shares", "workspace", "workflows, variables and locks", ""},
+	{"limits", "Limits", "complexity max-handoffs max-depth max-agents max-tokens max-cost max-time share on-exhausted", "handoffs, agents, tokens, cost and time, of all that follows", ""},
+	{"sharing", "What it shares", "workspace lock lock-shared lock-wait", "workflows, variables and locks", ""},
 	{"policy", "Policy", "policy", "attempts, timeouts and the like of this handoff", ""},
 	{"worker", "From the work on another handoff", "under", "inside a worker, and for agents that poll", `
 Inside a worker started by "handoff work" the new handoff is a child of the current one:
@@ -84,7 +84,7 @@ the handoff until the child ends. --key names the child among its siblings; with
 an equal package is the same child, which the next attempt finds again. A claim lists the
 children (CHILD). A sequential child begins when the handoff of the LEASE completes: until
 then it is awaiting_source, and it is dropped if that attempt ends without a result.`},
-	{"options", "How to submit", "dry-run", "waiting, gateways, and a command for when nothing works", `
+	{"options", "How to submit", "dry-run no-lease gateway wait for-person or-run", "waiting, gateways, and a command for when nothing works", `
 --wait waits for the end of the chain, which goes on as long as results name a goto. It
 prints the result, as "handoff result" does, and the ticket goes to stderr; with -o json
 it prints one document: the status of the handoff that ended (the last of the chain),

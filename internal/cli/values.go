@@ -233,47 +233,6 @@ func fieldVar(fs *pflag.FlagSet, d *time.Duration, name, usage string) {
 	fs.Var(durationValue{d: d, negative: true}, name, usage)
 }
 
-// fieldFlags are flags that are fields of a T. One that is given sets its field.
-type fieldFlags[T any] struct {
-	fs    *pflag.FlagSet
-	given []func(*T)
-}
-
-// onGiven registers the setter of a flag, called if the flag is given.
-func (f *fieldFlags[T]) onGiven(name string, set func(*T)) {
-	f.given = append(f.given, func(to *T) {
-		if f.fs.Changed(name) {
-			set(to)
-		}
-	})
-}
-
-// setGiven sets the fields of all flags that are given.
-func (f *fieldFlags[T]) setGiven(to *T) {
-	for _, set := range f.given {
-		set(to)
-	}
-}
-
-// text declares a flag that is a field.
-func (f *fieldFlags[T]) text(name, usage string, field func(*T) *string) {
-	value := f.fs.String(name, "", usage)
-	f.onGiven(name, func(to *T) { *field(to) = *value })
-}
-
-// texts declares a flag whose values are added to a field.
-func (f *fieldFlags[T]) texts(name, usage string, field func(*T) *[]string) {
-	values := f.fs.StringArray(name, nil, usage)
-	f.onGiven(name, func(to *T) { *field(to) = append(*field(to), *values...) })
-}
-
-// millis declares a flag that is a field in milliseconds.
-func (f *fieldFlags[T]) millis(name, usage string, field func(*T) *int64) {
-	value := new(time.Duration)
-	fieldVar(f.fs, value, name, usage)
-	f.onGiven(name, func(to *T) { *field(to) = value.Milliseconds() })
-}
-
 // orNew returns the pointer in a field, to a new value if the field was nil.
 func orNew[T any](field **T) *T {
 	if *field == nil {

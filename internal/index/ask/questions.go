@@ -31,14 +31,15 @@ const (
 // Filter selects handoffs. Fields are joined by AND, the values of one field by OR. The zero
 // value selects all; values are compared exactly.
 type Filter struct {
-	Agent          []string            `json:"agent,omitempty" flag:"agent,,commas" doc:"in the queue or the hands of this {AGENT}, or last there"`
-	Source         []string            `json:"source,omitempty" flag:"source,,commas" doc:"handed off by this {AGENT}"`
-	Target         []string            `json:"target,omitempty" flag:"target" doc:"asked for this {TARGET}: an agent, or what it must be able to do"`
-	From           []string            `json:"from,omitempty"`   // the source, or an agent that had it, now or before
-	To             []string            `json:"to,omitempty"`     // the target, or an agent that had it, now or before
-	Phase          []protocol.Phase    `json:"phase,omitempty" flag:"phase,,commas" doc:"in this {PHASE}"`
-	Outcome        []protocol.Outcome  `json:"outcome,omitempty" flag:"outcome,,commas" doc:"closed with this {OUTCOME}"`
-	Open           *bool               `json:"open,omitempty" flag:"open" doc:"not closed"` // false: closed ones
+	Agent   []string           `json:"agent,omitempty" flag:"agent,,commas" doc:"in the queue or the hands of this {AGENT}, or last there"`
+	Source  []string           `json:"source,omitempty" flag:"source,,commas" doc:"handed off by this {AGENT}"`
+	Target  []string           `json:"target,omitempty" flag:"target" doc:"asked for this {TARGET}: an agent, or what it must be able to do"`
+	From    []string           `json:"from,omitempty"` // the source, or an agent that had it, now or before
+	To      []string           `json:"to,omitempty"`   // the target, or an agent that had it, now or before
+	Phase   []protocol.Phase   `json:"phase,omitempty" flag:"phase,,commas" doc:"in this {PHASE}"`
+	Outcome []protocol.Outcome `json:"outcome,omitempty" flag:"outcome,,commas" doc:"closed with this {OUTCOME}"`
+	// Open false selects closed ones.
+	Open           *bool               `json:"open,omitempty" flag:"open" doc:"not closed"`
 	Priority       []protocol.Priority `json:"priority,omitempty" flag:"priority,,commas" doc:"of this {PRIORITY}"`
 	Type           []protocol.Type     `json:"type,omitempty" flag:"type,,commas" doc:"of this {TYPE}"`
 	WorkflowID     []string            `json:"workflow_id,omitempty" flag:"workflow" doc:"of the workflow with this {ID}"`
