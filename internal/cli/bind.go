@@ -116,7 +116,7 @@ const wordsOf = "words"
 func declareField(fs *pflag.FlagSet, field reflect.StructField, v reflect.Value) *pflag.Flag {
 	tag := strings.Split(field.Tag.Get("flag")+",,", ",")
 	name, short := tag[0], tag[1]
-	own := v // what the flag sets
+	own := v // the value that the flag sets
 	if v.Kind() == reflect.Pointer {
 		own = reflect.New(v.Type().Elem()).Elem()
 		if !v.IsNil() {

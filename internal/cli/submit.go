@@ -160,7 +160,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 		lease = o.leaseOf(pkg)
 	}
 	var prepared broker.Prepared
-	if o.Under == "" { // else it lacks what follows from the lease
+	if o.Under == "" { // else the lease adds the rest
 		if prepared, err = a.prepare(ctx, pkg); err != nil {
 			return err
 		}
