@@ -64,7 +64,7 @@ const Human = "human"
 type Package struct {
 	Version string `json:"version,omitempty"` // protocol version; empty means Version
 	Key     string `json:"key,omitempty" flag:"key" doc:"idempotency {KEY}: the same source, key and package are the same handoff"`
-	Type    Type   `json:"type,omitempty" flag:"type" doc:"{TYPE}: sequential (default), delegation, broadcast or escalation (needs no --to)"`
+	Type    Type   `json:"type,omitempty" flag:"type" doc:"{TYPE}: sequential (default), delegation, broadcast or escalation (needs no target)"`
 	// Trigger is explicit_request by default.
 	Trigger   Trigger  `json:"trigger,omitempty" flag:"trigger" doc:"{WHAT} set it off: {}"`
 	Source    string   `json:"source"`          // agent that hands off
@@ -92,7 +92,7 @@ type Package struct {
 	// Workspace names the workflow whose limits, locks and variables it shares; the default is
 	// context.workflow_id, if such a workspace was opened. Locks are held from before its offer until
 	// its end.
-	Workspace string `json:"workspace,omitempty" flag:"workspace" doc:"{NAME} of the workflow that it has a place in (default: that of --workflow, where it was opened with handoff workflow open)"`
+	Workspace string `json:"workspace,omitempty" flag:"workspace" doc:"{NAME} of the workflow that it has a place in (default: the workflow of its context, if that was opened)"`
 	Locks     *Locks `json:"locks,omitempty" flag:""`
 
 	// Members makes this a group of different packages: each is this one, merged with the member's own
@@ -134,7 +134,7 @@ type Context struct {
 	OriginalRequest string `json:"original_request,omitempty" flag:"request" doc:"the user's original {REQUEST}, verbatim"`
 	// UserIntent and ConversationID may be absent, but not empty: hence the pointers.
 	UserIntent *string `json:"user_intent,omitempty" flag:"intent" doc:"{WHAT} the user wants in the end"`
-	// ConversationID is session_id in document 3.
+	// ConversationID is the session_id of other systems.
 	ConversationID *string `json:"conversation_id,omitempty" flag:"conversation" doc:"{ID} of the conversation it belongs to"`
 	WorkflowID     string  `json:"workflow_id,omitempty" flag:"workflow" doc:"{ID} of the workflow it belongs to"`
 	UserID         string  `json:"user_id,omitempty"`
@@ -314,7 +314,7 @@ type ReturnProtocol struct {
 	Expected  bool      `json:"expected"`
 	TimeoutMS int64     `json:"timeout_ms,omitempty" flag:"return-timeout" doc:"a result is expected back within this; required for a delegation"`
 	OnTimeout OnTimeout `json:"on_timeout,omitempty" flag:"on-return-timeout" doc:"{WHAT} follows the return timeout: fail (default), retry or escalate"`
-	Wait      string    `json:"wait,omitempty" flag:"await" doc:"{WHAT} a parent that hands this off does meanwhile: continue (default), or block until it has ended. In a program of \"handoff work\": the program is run again then"`
+	Wait      string    `json:"wait,omitempty" flag:"await" doc:"{WHAT} a parent that hands this off does meanwhile: continue (default), or block until it has ended. The program of a worker is run again then"`
 	// Of selects the end that is returned: that of the chain, which is the default, or of this handoff
 	// alone. For a group it applies to each member.
 	Of ReturnScope `json:"of,omitempty" flag:"return-of" doc:"{WHOSE} end is the return: chain, with all that is handed on by goto (default), or handoff"`

@@ -113,7 +113,7 @@ type PolicyOverrides struct {
 	OnExhausted           *OnExhausted `json:"on_exhausted,omitempty"`
 	OnMalformed           *OnMalformed `json:"on_malformed,omitempty"`
 
-	StrictCapabilities *bool `json:"strict_capabilities,omitempty" flag:"strict-capabilities" doc:"refuse an agent that has only a part of what --requires asks for (default: accept it with a warning)"`
+	StrictCapabilities *bool `json:"strict_capabilities,omitempty" flag:"strict-capabilities" doc:"refuse an agent that has only a part of the required capabilities (default: accept it with a warning)"`
 }
 
 const (

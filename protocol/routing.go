@@ -38,7 +38,7 @@ type RoutingRules struct {
 	// By is, if absent, the fleet's.
 	By RouteBy `json:"by,omitempty" flag:"route-by" doc:"{RULE} by which an agent with the capability is chosen: fit (default), load or success (default of all: handoff fleet set routing.by=...)"`
 	// Ranked lists the agents that may have it if the named one does not take it, best first.
-	Ranked []string `json:"ranked,omitempty" flag:"ranked" doc:"{AGENT} that gets it where the one of --to refuses it; the best first, at most 8 (repeatable; --for finds them)"`
+	Ranked []string `json:"ranked,omitempty" flag:"ranked" doc:"{AGENT} that gets it if its target refuses it; the best first, at most 8 (repeatable)"`
 }
 
 // FleetRouting is how agents are chosen if the package has no rule.
