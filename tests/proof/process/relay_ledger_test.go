@@ -309,6 +309,10 @@ func (a *audit) visitRelated(s *handoffHistory, seen map[string]bool) (legs []st
 			a.t.Errorf("%s, which belongs to %s, is not in the ledger, or was here before", ticket, s.ticket)
 			continue
 		}
+		if child.state.Reason == lifecycle.ReasonSourceEnded { // an attempt that was lost handed it off, and it never began
+			seen[ticket] = true
+			continue
+		}
 		if _, isLeg, _ := placeOf(child.state.WorkflowID, child.state.TaskID, child.state.ReturnOf != ""); isLeg {
 			legs = append(legs, ticket)
 		} else if more := a.visitRelated(child, seen); len(more) > 0 {

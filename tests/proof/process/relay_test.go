@@ -220,7 +220,7 @@ func (r *relayDriver) stillOpen() (tickets []string) {
 // continueChain follows the end of a leg. Errands and returns are over when they are over.
 func (r *relayDriver) continueChain(ctx context.Context, s protocol.State) error {
 	at, isLeg, err := placeOf(s.WorkflowID, s.TaskID, s.ReturnOf != "")
-	if err != nil || !isLeg {
+	if err != nil || !isLeg || s.Reason == lifecycle.ReasonSourceEnded { // never begun: the next attempt has handed off its own
 		return err
 	}
 	if s.Outcome != protocol.OutcomeSuccess {
