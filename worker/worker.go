@@ -393,7 +393,7 @@ func Typed[In, Out any](f func(ctx context.Context, in In, h Handoff) (Out, erro
 }
 
 // Stats counts the handoffs of one worker by their outcome, from its start.
-// Claimed is the sum of the others and of those in hand.
+// Claimed is the sum of the others and of the held ones.
 type Stats struct {
 	Claimed   int64 // accepted
 	Completed int64
@@ -464,7 +464,7 @@ const (
 	MissesMax     = 100
 )
 
-// heartbeatIntervalMax is the longest time between two looks after a handoff in hand: the
+// heartbeatIntervalMax is the longest time between two checks of a held handoff: the
 // queue keeps an offer from others for three of them, however slow the beat is.
 const heartbeatIntervalMax = broker.AckWait / 3
 

@@ -353,7 +353,7 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
 	// is no failed attempt.
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		// A forgotten -f must not close the handoff with nothing: its result
-		// could not be handed in any more.
+		// could no longer be submitted.
 		if !slices.ContainsFunc(resultFlagNames, cmd.Flags().Changed) {
 			return usagef("complete needs a result: -f FILE, --text or --body (--text \"\" for an empty one)")
 		}

@@ -317,7 +317,7 @@ func amountOf(b ask.BudgetFigures, n int64) string {
 	return fmt.Sprint(n)
 }
 
-// breakerRows are the breakers that are not closed, and those whose agents failed of late.
+// breakerRows are the breakers that are not closed, and those whose agents failed recently.
 func breakerRows(all []api.BreakerStatus) [][]string {
 	all = slices.DeleteFunc(slices.Clone(all), func(v api.BreakerStatus) bool { return v.State == lifecycle.BreakerClosed && v.Failed == 0 })
 	return rowsOf("BREAKER|IS|FAILED|TRIPS|SINCE|CHANGES", all, func(v api.BreakerStatus) []any {

@@ -744,7 +744,7 @@ func frame(lines []string) string {
 }
 
 // watchKeys closes ends at q or Q, at Ctrl-C and Ctrl-D (which a raw terminal makes
-// keys like others), and where there are no keys any more.
+// keys like others), and if no keys are left.
 func watchKeys(in io.Reader, ends chan<- struct{}) {
 	defer close(ends)
 	const ctrlC, ctrlD = 3, 4
