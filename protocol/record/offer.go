@@ -46,8 +46,10 @@ func AppendOffer(buf []byte, o *Offer) ([]byte, error) {
 }
 
 func encodeOffer(w *wirejson.Writer, o *Offer) error {
-	w.CountField(`{"seq":`, o.Seq)
-	w.TextField(`,"hash":`, o.Hash)
+	w.Raw(`{"seq":`)
+	w.Count(o.Seq)
+	w.Raw(`,"hash":`)
+	w.Text(o.Hash)
 	w.Raw(`,"state":`)
 	if err := writeState(w, o.State); err != nil {
 		return protocol.WireError(err.Below("state"))

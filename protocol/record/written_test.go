@@ -122,7 +122,7 @@ func readsAsGoDoes(t *testing.T, sh *wirejson.Shape, v any, raw []byte) {
 	}
 	got := reflect.New(reflect.TypeOf(v).Elem())
 	into := got
-	if _, ok := got.Interface().(wirejson.Direct); !ok && got.Type().ConvertibleTo(reflect.TypeFor[*protocol.Package]()) {
+	if got.Type().ConvertibleTo(reflect.TypeFor[*protocol.Package]()) {
 		into = got.Convert(reflect.TypeFor[*protocol.Package]())
 	}
 	s := wirejson.NewLenientReader(raw)

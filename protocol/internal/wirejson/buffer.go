@@ -10,7 +10,6 @@ import (
 type Writer struct {
 	buf   []byte
 	names []string // of a map, for sorting
-	err   *Error   // the first error of a field
 }
 
 var writers = sync.Pool{New: func() any { return new(Writer) }}
@@ -29,7 +28,7 @@ func (w *Writer) Free() {
 
 // Reset empties the writer, and keeps its memory unless that is large.
 func (w *Writer) Reset() {
-	if w.buf, w.err = w.buf[:0], nil; cap(w.buf) > keptBytesMax {
+	if w.buf = w.buf[:0]; cap(w.buf) > keptBytesMax {
 		w.buf = nil
 	}
 }

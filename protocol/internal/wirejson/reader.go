@@ -3,10 +3,13 @@ package wirejson
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"io"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -376,3 +379,358 @@ func (s *Reader) Elements(fn func(i int) bool) bool {
 	}
 	return true
 }
+
+func (s *Reader) object(sh *Shape, v reflect.Value) bool {
+	if sh.defaults.IsValid() && v.IsValid() {
+		v.Set(sh.defaults)
+	}
+	if v.IsValid() && sh.kind == kindMap {
+		v.Set(reflect.MakeMap(v.Type())) // empty is not absent
+	}
+	var seen keys
+	next := 0 // index of the expected field
+	return s.Members(func(start int, raw []byte) bool {
+		if f := sh.fieldFrom(next, raw[1:len(raw)-1]); f != nil {
+			next = f.order + 1
+			return s.field(f, v, &seen, start)
+		}
+		return s.member(sh, v, &seen, start, raw)
+	})
+}
+
+// Members reads the next object and calls fn at the value of each member: start is the offset of
+// its key, raw the key in quotes. fn reads the value.
+func (s *Reader) Members(fn func(start int, raw []byte) bool) bool {
+	if _, err := s.dec.ReadToken(); err != nil {
+		return s.syntax(err)
+	}
+	for s.dec.PeekKind() != jsontext.KindEndObject {
+		raw, start, ok := s.Raw()
+		if !ok || !fn(start, raw) {
+			return false
+		}
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return s.syntax(err)
+	}
+	return true
+}
+
+// fieldFrom returns the field of this name, if it is the next one of the shape or a later one.
+// Fields usually come in the order in which they are written.
+func (sh *Shape) fieldFrom(next int, name []byte) *Field {
+	for _, f := range sh.order[next:] {
+		if len(f.Name) == len(name) && f.Name == string(name) {
+			return f
+		}
+	}
+	return nil
+}
+
+// member reads the value of a member whose key, in quotes, is raw.
+func (s *Reader) member(sh *Shape, v reflect.Value, seen *keys, start int, raw []byte) bool {
+	key := raw[1 : len(raw)-1]
+	if bytes.IndexByte(key, '\\') >= 0 {
+		text, err := unquote(raw)
+		if err != nil && !s.lenient {
+			s.complain(Text, start, "has a field name with half a character in it (a lone surrogate)")
+		}
+		key = []byte(text)
+	}
+	if sh.kind == kindMap {
+		return s.entry(sh, v, seen, start, s.replaceInvalidUTF8(string(key)))
+	}
+	if f := sh.fields[string(key)]; f != nil {
+		return s.field(f, v, seen, start)
+	}
+	return s.unknownField(sh, v, start, key)
+}
+
+// field reads the value of a field whose key begins at start.
+func (s *Reader) field(f *Field, v reflect.Value, seen *keys, start int) bool {
+	if f.unwanted {
+		return s.Skip()
+	}
+	if v.IsValid() {
+		for _, i := range f.index {
+			v = v.Field(i)
+		}
+	}
+	s.path = append(s.path, segment{name: f.Name})
+	if !seen.mark(f.order) && !s.lenient {
+		s.complain(Malformed, start, "occurs twice")
+	}
+	ok := s.value(f.shape, v, true)
+	s.path = s.path[:len(s.path)-1]
+	return ok
+}
+
+// entry reads the value of a name in a map.
+func (s *Reader) entry(sh *Shape, v reflect.Value, seen *keys, start int, key string) bool {
+	s.path = append(s.path, segment{name: key})
+	if v.IsValid() && v.Type() == freeType {
+		return s.freeEntry(v.Interface().(map[string]json.RawMessage), start, key)
+	}
+	if !seen.add(key) && !s.lenient {
+		s.complain(Malformed, start, "occurs twice")
+	}
+	var value reflect.Value
+	if v.IsValid() {
+		value = reflect.New(v.Type().Elem()).Elem()
+	}
+	ok := s.value(sh.elem, value, false)
+	if ok && v.IsValid() {
+		v.SetMapIndex(reflect.ValueOf(key), value)
+	}
+	s.path = s.path[:len(s.path)-1]
+	return ok
+}
+
+var freeType = reflect.TypeFor[map[string]json.RawMessage]()
+
+// freeEntry is entry for free data.
+func (s *Reader) freeEntry(all map[string]json.RawMessage, start int, key string) bool {
+	if _, there := all[key]; there && !s.lenient {
+		s.complain(Malformed, start, "occurs twice")
+	}
+	raw, start, ok := s.Raw()
+	if ok {
+		all[key] = s.Keep(raw, start)
+	}
+	s.path = s.path[:len(s.path)-1]
+	return ok
+}
+
+// unknownField reads a field that the shape does not know.
+func (s *Reader) unknownField(sh *Shape, v reflect.Value, start int, key []byte) bool {
+	if s.lenient {
+		ok := s.Skip()
+		if ok && sh.keeps && v.IsValid() {
+			v.Addr().Interface().(Keeper).KeepUnknown(s.data[start:s.Offset()])
+		}
+		return ok
+	}
+	name := string(key)
+	m := member{start: start}
+	s.path = append(s.path, segment{name: name})
+	m.err = errorf(UnknownField, s.where(), "%s (%s)", sh.unknownField(name, s.hint), s.place(start))
+	ok := s.Skip()
+	s.path = s.path[:len(s.path)-1]
+	s.unknown = append(s.unknown, m)
+	return ok
+}
+
+// store checks a value, at start, against its shape, and stores it in v if valid.
+func (s *Reader) store(sh *Shape, v reflect.Value, start int, raw []byte) {
+	switch sh.kind {
+	case kindText:
+		s.storeText(v, start, raw)
+	case kindInstant:
+		var at time.Time
+		if err := at.UnmarshalJSON(raw); err != nil {
+			s.complain(Invalid, start, "must be %s", sh.wants())
+		} else if v.IsValid() {
+			*v.Addr().Interface().(*time.Time) = at
+		}
+	case kindBoolean:
+		if v.IsValid() {
+			v.SetBool(raw[0] == 't')
+		}
+	case kindInteger, kindCount, kindNumber:
+		s.storeNumber(sh, v, start, string(raw))
+	}
+}
+
+// Keep copies a value, at start. Most of a package is free data, so all of it is copied at once.
+func (s *Reader) Keep(raw []byte, start int) []byte {
+	switch {
+	case s.own != nil:
+	case s.lenient:
+		return bytes.Clone(raw)
+	default:
+		s.own = bytes.Clone(s.data)
+	}
+	end := start + len(raw)
+	return s.own[start:end:end]
+}
+
+// storeText stores a string. A lone surrogate would be replaced on decoding, so it is refused in
+// known fields; free data keeps it.
+func (s *Reader) storeText(v reflect.Value, start int, raw []byte) {
+	content := raw[1 : len(raw)-1]
+	if bytes.IndexByte(content, '\\') >= 0 {
+		var err error
+		content, err = jsontext.AppendUnquote(s.unquoted[:0], raw)
+		if err != nil && !s.lenient {
+			s.complain(Text, start, "holds half a character (a lone surrogate)")
+			return
+		}
+		s.unquoted = content
+	}
+	if v.IsValid() {
+		v.SetString(s.replaceInvalidUTF8(s.texts.copy(content, len(s.data)-start)))
+	}
+}
+
+// replaceInvalidUTF8 repairs a text of the ledger; other documents are checked as a whole.
+func (s *Reader) replaceInvalidUTF8(text string) string {
+	if s.invalidUTF8 {
+		return strings.ToValidUTF8(text, "\uFFFD")
+	}
+	return text
+}
+
+// storeNumber stores a number, if it fits into the Go type of the shape.
+func (s *Reader) storeNumber(sh *Shape, v reflect.Value, start int, text string) {
+	switch sh.kind {
+	case kindInteger:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			s.complain(Invalid, start, "must be a whole number of at most 18 digits, written without point or exponent")
+		} else if v.IsValid() {
+			v.SetInt(n)
+		}
+	case kindCount:
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			s.complain(Invalid, start, "must be a whole number, not negative, written without point or exponent")
+		} else if v.IsValid() {
+			v.SetUint(n)
+		}
+	default:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			s.complain(Invalid, start, "is too large a number")
+		} else if v.IsValid() {
+			v.SetFloat(n)
+		}
+	}
+}
+
+// unquote decodes a scanned string. An error reports that it had invalid text, which is replaced.
+func unquote(raw []byte) (string, error) {
+	text, err := jsontext.AppendUnquote(make([]byte, 0, len(raw)), raw)
+	return string(text), err
+}
+
+// stringArena is memory that short texts share: a state has some twenty of them, and most are
+// shorter than the overhead of an allocation.
+type stringArena struct {
+	builder strings.Builder
+	apart   bool // each text has its own memory
+}
+
+// arenaBytesMax bounds the memory that one text keeps alive.
+const arenaBytesMax = 512
+
+// copy returns a text with the bytes of raw. left is the unread size of the document.
+func (a *stringArena) copy(raw []byte, left int) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	if a.apart || len(raw) > arenaBytesMax/2 {
+		return string(raw)
+	}
+	if a.builder.Cap()-a.builder.Len() < len(raw) {
+		// Usually a third of the remaining bytes is text.
+		a.builder = strings.Builder{}
+		a.builder.Grow(max(len(raw), min(arenaBytesMax, left/3)))
+	}
+	start := a.builder.Len()
+	a.builder.Write(raw)
+	return a.builder.String()[start:]
+}
+
+// keys detects repeated keys: known fields by a bit each, others by name.
+type keys struct {
+	bits  uint64
+	names map[string]struct{}
+}
+
+// mark records a field, and reports a repetition; it ignores fields beyond 64.
+func (k *keys) mark(order int) bool {
+	bit := uint64(1) << order
+	fresh := k.bits&bit == 0
+	k.bits |= bit
+	return fresh
+}
+
+func (k *keys) add(key string) bool {
+	if _, there := k.names[key]; there {
+		return false
+	}
+	if k.names == nil {
+		k.names = map[string]struct{}{}
+	}
+	k.names[key] = struct{}{}
+	return true
+}
+
+// NameIs reports whether the name of a member, in quotes, is this one.
+func NameIs(raw []byte, name string) bool {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1:len(raw)-1]) == name
+	}
+	text, _ := unquote(raw)
+	return text == name
+}
+
+// hasNUL reports whether a JSON string has the escape of a NUL.
+func hasNUL(raw []byte) bool {
+	for i := 0; i < len(raw); i++ {
+		if raw[i] == '\\' {
+			if i++; bytes.HasPrefix(raw[i:], []byte("u0000")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+const nulEscape = `holds a NUL character (\u0000)`
+
+func (s *Reader) tooDeep(at int) bool {
+	return s.fail(TooLarge, at, "is nested more than %d levels deep", s.depthMax())
+}
+
+// deeper reports whether a JSON value has more than so many levels.
+func deeper(raw []byte, most int) bool {
+	if bytes.Count(raw, []byte{'{'})+bytes.Count(raw, []byte{'['}) <= most {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > most {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
+}
+
+// checkText refuses invalid text before any other check.
+func (s *Reader) checkText() bool {
+	if i := bytes.IndexByte(s.data, 0); i >= 0 {
+		return s.fail(Text, i, "holds a NUL byte")
+	}
+	s.nul = !s.lenient && bytes.Contains(s.data, []byte(`\u0000`))
+	if utf8.Valid(s.data) {
+		return true
+	}
+	i := 0
+	for r, n := utf8.DecodeRune(s.data); r != utf8.RuneError || n > 1; r, n = utf8.DecodeRune(s.data[i:]) {
+		i += n
+	}
+	return s.fail(Text, i, "holds bytes that are no UTF-8")
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

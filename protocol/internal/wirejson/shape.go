@@ -3,6 +3,7 @@ package wirejson
 import (
 	"reflect"
 	"slices"
+	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -45,14 +46,14 @@ func (k kind) begins(json jsontext.Kind) bool {
 // apart.
 type Shape struct {
 	kind     kind
-	owner    string // the object of the fields, for messages
+	of       reflect.Type // of a struct
+	owner    string       // the object of the fields, for messages
 	fields   map[string]*Field
 	order    []*Field
 	elem     *Shape // of a list or map
 	forms    []form // of a union
 	choose   func(value any) (form int, part any)
 	nullable bool
-	direct   bool              // the Go type has its own code for writing
 	keeps    bool              // the Go type keeps unknown fields
 	defaults reflect.Value     // a struct's value before its fields are read, if not zero
 	words    string            // instead of the kind's own
@@ -76,16 +77,15 @@ type Field struct {
 	shape    *Shape
 	unwanted bool // it is skipped
 
-	omit       omission
-	knowsZero  bool // its type has IsZero
-	defaultsTo reflect.Value
+	of        reflect.Type
+	offset    uintptr // in the Go struct
+	omit      omission
+	knowsZero bool           // its type has IsZero
+	usual     unsafe.Pointer // the value that is omitted, of the type of the field
 }
 
 // Field returns the field of this name, or nil.
 func (sh *Shape) Field(name string) *Field { return sh.fields[name] }
-
-// FieldAt returns a field by its index in the object.
-func (sh *Shape) FieldAt(order int) *Field { return sh.order[order] }
 
 // Hinting sets the place of unknown fields, for messages.
 func (sh *Shape) Hinting(hint string) *Shape {

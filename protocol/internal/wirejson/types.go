@@ -95,18 +95,21 @@ func (ts *Types) union(t reflect.Type, union Union) *Shape {
 
 func (ts *Types) structure(t reflect.Type) *Shape {
 	pointer := reflect.PointerTo(t)
-	sh := &Shape{kind: kindObject, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], aliases: ts.Aliases,
-		direct: pointer.Implements(reflect.TypeFor[Direct]()), keeps: pointer.Implements(reflect.TypeFor[Keeper]())}
+	sh := &Shape{kind: kindObject, of: t, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], aliases: ts.Aliases,
+		keeps: pointer.Implements(reflect.TypeFor[Keeper]())}
+	usual := reflect.New(t)
 	if defaults := ts.Defaults[t]; defaults != nil {
 		sh.defaults = reflect.ValueOf(defaults)
+		usual.Elem().Set(sh.defaults)
 	}
 	for _, f := range reflect.VisibleFields(t) {
 		if f.Anonymous || f.Tag.Get("json") == "-" { // embedded structs have their fields here
 			continue
 		}
-		made := ts.field(f, len(sh.order))
+		made, at := ts.field(f, len(sh.order)), usual.Elem().FieldByIndex(f.Index).Addr()
+		made.offset = uintptr(at.UnsafePointer()) - uintptr(usual.UnsafePointer())
 		if sh.defaults.IsValid() {
-			made.omit, made.defaultsTo = omitDefault, sh.defaults.FieldByIndex(f.Index)
+			made.omit, made.usual = omitDefault, at.UnsafePointer()
 		}
 		sh.fields[made.Name], sh.order = made, append(sh.order, made)
 	}
@@ -116,7 +119,7 @@ func (ts *Types) structure(t reflect.Type) *Shape {
 // field returns a field with the name and the options of its tag.
 func (ts *Types) field(f reflect.StructField, order int) *Field {
 	name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-	made := &Field{Name: name, Head: `"` + name + `":`, order: order, index: f.Index, shape: ts.Of(f.Type)}
+	made := &Field{Name: name, Head: `"` + name + `":`, order: order, index: f.Index, of: f.Type, shape: ts.Of(f.Type)}
 	switch options {
 	case "omitempty":
 		made.omit = omitEmpty
