@@ -1,6 +1,9 @@
 package protocol
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,12 +13,12 @@ import (
 type Profile struct {
 	ID              string       `json:"id"`
 	Name            string       `json:"name,omitempty" flag:"name" doc:"name for people"`
-	Description     string       `json:"description,omitempty" flag:"description" doc:"what it does"`
-	Specialization  string       `json:"specialization,omitempty" flag:"specialization" doc:"what it does best; counts as a capability"`
+	Description     string       `json:"description,omitempty" flag:"description" doc:"its work, in words"`
+	Specialization  string       `json:"specialization,omitempty" flag:"specialization" doc:"its best capability"`
 	Capabilities    []Capability `json:"capabilities,omitempty"`
 	Examples        []string     `json:"examples,omitempty" flag:"example" doc:"an {EXAMPLE} of a task for it (repeatable)"`
 	AcceptsHandoffs *bool        `json:"accepts_handoffs,omitempty" flag:"accepts" doc:"whether it takes handoffs at all"`
-	MaxConcurrency  int          `json:"max_concurrency,omitempty" flag:"max-concurrency" doc:"handoffs in hand at a time, of all its workers and claims together (0: no limit)"`
+	MaxConcurrency  int          `json:"max_concurrency,omitempty" flag:"max-concurrency" doc:"handoffs at a time, of all its workers and claims together (0: no limit)"`
 	MaxExecutionMS  int64        `json:"max_execution_time_ms,omitempty" flag:"max-execution" doc:"work timeout where the package has none"`
 	MaxRisk         Risk         `json:"max_risk,omitempty" flag:"max-risk" doc:"low, medium or high (default)"`
 	EscalatesTo     string       `json:"escalates_to,omitempty" flag:"escalates-to" doc:"the {AGENT} above it (default human)"`
@@ -23,8 +26,8 @@ type Profile struct {
 	// Each entry is an id or a prefix of ids, prefix*. Absent means all of them.
 	HandsTo        []string        `json:"hands_to,omitempty" flag:"hands-to" doc:"an {AGENT} that it hands off to, or the beginning of their names, PREFIX* (repeatable; default all; '' for all again)"`
 	AcceptsFrom    []string        `json:"accepts_from,omitempty" flag:"accepts-from" doc:"an {AGENT} whose handoffs it takes, or PREFIX* (repeatable; default all; '' for all again)"`
-	Handoffs       HandoffMode     `json:"handoffs,omitempty" flag:"handoffs" doc:"what it may hand off, over the fleet's: on, off, or simple (to one agent: sequential and delegation)"`
-	OnBarred       BarredMode      `json:"on_barred,omitempty" flag:"on-barred" doc:"what becomes of a result whose hand-off is refused by a limit or a rule: complete (default: it stands, as a partial one) or fail"`
+	Handoffs       HandoffMode     `json:"handoffs,omitempty" flag:"handoffs" doc:"the handoffs that it may make, in place of the fleet's setting: on, off, or simple (to one agent: sequential and delegation)"`
+	OnBarred       BarredMode      `json:"on_barred,omitempty" flag:"on-barred" doc:"{MODE} for a result whose hand-off is refused by a limit or a rule: complete (default; as a partial result) or fail"`
 	PollPatienceMS int64           `json:"poll_patience_ms,omitempty" flag:"poll-patience" doc:"how long a poll keeps it present, 1s to 24h (default 5m)"`
 	AutonomyBudget *float64        `json:"autonomy_budget,omitempty" flag:"autonomy" doc:"the largest autonomy_budget.amount of a package that it takes (default: any)"`
 	Approve        Approve         `json:"approve,omitempty" flag:"approve" doc:"{WHICH} handoffs to it are approved first: always, never (default), or from a risk on: low, medium or high; one without a risk is among these"`
@@ -96,3 +99,79 @@ var pollerSpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://github.com/age
 
 // PollerID returns the id of the entry that records the last poll of an agent.
 func PollerID(agent string) string { return uuid.NewSHA1(pollerSpace, []byte(agent)).String() }
+
+// HandoffMode is the set of hand-offs that an agent may make.
+type HandoffMode string
+
+const (
+	HandoffsOn     HandoffMode = "on"     // every type of handoff
+	HandoffsOff    HandoffMode = "off"    // none: it works alone
+	HandoffsSimple HandoffMode = "simple" // to one agent: sequential handoffs and delegations
+)
+
+// HandoffModes lists all modes.
+var HandoffModes = []HandoffMode{HandoffsOn, HandoffsOff, HandoffsSimple}
+
+// BarredMode is the treatment of a result whose hand-off a limit or a rule refuses.
+type BarredMode string
+
+const (
+	BarredComplete BarredMode = "complete" // it is kept, as a partial one, and listed for a person
+	BarredFail     BarredMode = "fail"     // the attempt fails, and no retry follows
+)
+
+// BarredModes lists all modes.
+var BarredModes = []BarredMode{BarredComplete, BarredFail}
+
+// HandsOffTo reports whether the agent may hand off to another one.
+func (p *Profile) HandsOffTo(agent string) bool {
+	return len(p.HandsTo) == 0 || matchesAny(p.HandsTo, agent)
+}
+
+// AcceptsHandoffsFrom reports whether the agent takes the handoffs of another one.
+func (p *Profile) AcceptsHandoffsFrom(agent string) bool {
+	return len(p.AcceptsFrom) == 0 || matchesAny(p.AcceptsFrom, agent)
+}
+
+// RestrictsHandoffs reports whether the profile has a rule about the agent's hand-offs: their
+// targets, their types, the risk that it may take alone, or the effect of a refusal. A mode of on
+// is a rule too, since the fleet's mode may differ.
+func (p *Profile) RestrictsHandoffs() bool {
+	return len(p.HandsTo) > 0 || p.OnBarred == BarredFail || p.MaxRisk != "" || p.Handoffs != ""
+}
+
+// matchesAny reports whether an id matches one of the patterns: an id, or prefix*.
+func matchesAny(patterns []string, id string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		prefix, open := strings.CutSuffix(pattern, "*")
+		return pattern == id || open && strings.HasPrefix(id, prefix)
+	})
+}
+
+// checkPatterns checks a list of agent patterns, if present.
+func checkPatterns(field string, list []string) *Error {
+	if list != nil && len(list) == 0 {
+		return Errorf(CodeInvalid, field, "names no agent; leave it out for all of them")
+	}
+	if n := len(list); n > PatternsMax {
+		return Errorf(CodeTooLarge, field, "lists %d patterns, at most %d are allowed", n, PatternsMax)
+	}
+	for i, pattern := range list {
+		if err := checkPattern(fmt.Sprintf("%s[%d]", field, i), pattern); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPattern checks the id of an agent, or a prefix of ids.
+func checkPattern(field, pattern string) *Error {
+	prefix, open := strings.CutSuffix(pattern, "*")
+	if open && prefix == "" {
+		return Errorf(CodeInvalid, field, "is *, which matches every agent; leave the field out to allow every agent")
+	}
+	if err := checkID(field, prefix); err != nil {
+		return Errorf(err.Code, field, "%q is neither the id of an agent nor the beginning of ids, such as test-*", pattern)
+	}
+	return nil
+}

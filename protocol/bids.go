@@ -31,11 +31,12 @@ type BidWeights struct {
 // Bid is the price and the terms of an agent for the work: the body of a call's result. A missing
 // part counts as the worst, if other bids have it.
 type Bid struct {
-	CostMicros *int64   `json:"cost_micros,omitempty"`           // millionths of a unit of cost
-	ETAMS      *int64   `json:"eta_ms,omitempty"`                // from the award to the result
-	Confidence *float64 `json:"confidence,omitempty"`            // 0 to 1
-	ValidMS    int64    `json:"valid_ms,omitempty"`              // how long it is valid, from the award; absent: to the deadline
-	Conditions []string `json:"conditions,omitempty" redact:"-"` // in words, redacted with the result of the call
+	CostMicros *int64   `json:"cost_micros,omitempty" flag:"cost" doc:"the cost of the work, as 0.03"` // millionths of a unit of cost
+	ETAMS      *int64   `json:"eta_ms,omitempty" flag:"eta" doc:"from the award to the result"`
+	Confidence *float64 `json:"confidence,omitempty" flag:"confidence" doc:"how sure it is to succeed, {0 to 1}"`
+	ValidMS    int64    `json:"valid_ms,omitempty" flag:"valid" doc:"how long the bid is valid after the award (default: until the deadline)"`
+	// Conditions are in words. They are redacted with the result of the call.
+	Conditions []string `json:"conditions,omitempty" redact:"-" flag:"condition,,each" doc:"on {WHAT} the bid rests, in words (repeatable)"`
 }
 
 // Bounds of bids.
@@ -133,10 +134,7 @@ func (w *BidWeights) validate() *Error {
 
 // Validate checks a bid. The error is a *Error that names the field.
 func (b *Bid) Validate() error {
-	if err := b.validate(); err != nil {
-		return err
-	}
-	return nil
+	return b.validate().orNil()
 }
 
 func (b *Bid) validate() *Error {

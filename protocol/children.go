@@ -35,10 +35,10 @@ type ChildKey struct {
 }
 
 // ChildKeyOf returns the key of a package as written, before it inherits from its parent. Times,
-// the trace and the resolved deadline do not count.
+// the trace, the start and the resolved deadline do not count.
 func ChildKeyOf(p Package) (ChildKey, error) {
 	key := ChildKey{Given: p.Key}
-	p.Key, p.Source, p.Parent, p.CreatedAt, p.Constraints.Deadline = "", "", "", Time{}, Time{}
+	p.Key, p.Source, p.Parent, p.CreatedAt, p.StartAt, p.Constraints.Deadline = "", "", "", Time{}, Time{}, Time{}
 	p.TraceParent, p.TraceState, p.Context.TraceID = "", "", ""
 	body, err := EncodePackage(p)
 	if err != nil {

@@ -65,7 +65,7 @@ var sameFields = strings.NewReplacer("fleet.experiments.variants.policy.", "poli
 
 // ownFields are asked for by the design, not by one of the documents.
 var ownFields = map[string]bool{
-	"parent": true, "policy.queue_timeout_ms": true, "policy.condition_timeout_ms": true, "policy.max_conditions": true,
+	"parent": true, "start_at": true, "policy.queue_timeout_ms": true, "policy.condition_timeout_ms": true, "policy.max_conditions": true,
 	"policy.cancel_grace_ms": true, "context.artifacts.name": true,
 	"answer.by": true, "answer.question": true, "answer.text": true, "answer.variables": true, "answer.deny_reason": true,
 	"profile.paused": true, "profile.poll_patience_ms": true, "profile.updated_at": true, "profile.registered_by_worker": true,

@@ -13,14 +13,16 @@ const (
 	GateBids      GateKind = "bids"      // bids of agents
 	GateApproval  GateKind = "approval"  // by a person or an agent, for its agent
 	GateBudget    GateKind = "budget"    // an increase of its limits
+	GateStart     GateKind = "start"     // its start (Summary.StartAt)
 	GateBreaker   GateKind = "breaker"   // the recovery of its agent
 	GateWorkspace GateKind = "workspace" // a place, or locks, in its workspace
 )
 
 // GateKinds lists all kinds, in the order in which they open. No lock, place or probe is held while
-// a person thinks, because later kinds wait until the earlier ones are open. Bids come first, and
-// alone: the other conditions depend on the agent that wins.
-var GateKinds = []GateKind{GateBids, GateApproval, GateBudget, GateBreaker, GateWorkspace}
+// a person thinks or before the start, because later kinds wait until the earlier ones are open. Bids
+// come first, and alone: the other conditions depend on the agent that wins. A start before bids has
+// a gate of its own.
+var GateKinds = []GateKind{GateBids, GateApproval, GateBudget, GateStart, GateBreaker, GateWorkspace}
 
 // GateTerms are the conditions of an offer, and the offer that follows them.
 type GateTerms struct {
@@ -176,26 +178,18 @@ func (w *ApprovalWhen) check(at string) *Error {
 	if err := optionalID(at+"capability", w.Capability); err != nil {
 		return err
 	}
-	if err := oneOf(at+"type", w.Type, Types); err != nil {
-		return err
-	}
-	if err := oneOf(at+"complexity", w.Complexity, Complexities); err != nil {
-		return err
-	}
-	return between(at+"min_tokens", w.MinTokens, 0, TokensMax)
+	return cmp.Or(
+		oneOf(at+"type", w.Type, Types),
+		oneOf(at+"complexity", w.Complexity, Complexities),
+		between(at+"min_tokens", w.MinTokens, 0, TokensMax),
+	)
 }
 
 func (r *ApprovalRule) check() *Error {
-	if err := checkID("name", r.Name); err != nil {
+	if err := cmp.Or(checkID("name", r.Name), r.If.check("if.")); err != nil {
 		return err
 	}
-	if err := r.If.check("if."); err != nil {
-		return err
-	}
-	if err := optionalID("by", r.By); err != nil {
-		return err
-	}
-	return checkApprovalTime("", r.TimeoutMS, r.OnTimeout)
+	return cmp.Or(optionalID("by", r.By), checkApprovalTime("", r.TimeoutMS, r.OnTimeout))
 }
 
 // Limits bound a handoff and everything that follows from it: its lineage. An absent limit does not
@@ -212,7 +206,7 @@ type Limits struct {
 	// SharePercentDefault. A handoff that continues from a result gets all.
 	SharePercent *int64 `json:"share_percent,omitempty" flag:"share" doc:"{PERCENT} of what is left that a handoff below gets, if it asks for nothing (default 50)"`
 	// OnExhausted is the action when a budget has run out; absent is return.
-	OnExhausted BudgetAction `json:"on_exhausted,omitempty" flag:"on-exhausted" doc:"{WHAT} follows when a budget has run out: return (default; the holder hands back what it has) or ask (a person, before the next attempt)"`
+	OnExhausted BudgetAction `json:"on_exhausted,omitempty" flag:"on-exhausted" doc:"{WHAT} follows when a budget has run out: return (default; the worker returns a partial result) or ask (a person, before the next attempt)"`
 }
 
 // BudgetAction is the action when a budget has run out during the work.
@@ -225,10 +219,10 @@ const (
 
 // Amounts are the used or reserved amounts of each dimension.
 type Amounts struct {
-	Handoffs   int64 `json:"handoffs,omitempty"`
-	Agents     int64 `json:"agents,omitempty"`
-	Tokens     int64 `json:"tokens,omitempty"`
-	CostMicros int64 `json:"cost_micros,omitempty"`
+	Handoffs   int64 `json:"handoffs,omitempty" flag:"handoffs" doc:"{N} handoffs more below it"`
+	Agents     int64 `json:"agents,omitempty" flag:"agents" doc:"{N} agents more"`
+	Tokens     int64 `json:"tokens,omitempty" flag:"tokens" doc:"{N} tokens more"`
+	CostMicros int64 `json:"cost_micros,omitempty" flag:"cost" doc:"as much more cost, as 0.50"`
 }
 
 // Account records the use of a handoff's limits. It is nil without limits.

@@ -57,6 +57,7 @@ var Ends = []string{"END", "__end__"}
 //	context.artifacts_created                 context.artifacts: paths, or artifacts
 //	context.previous_agent, context.completed ignored: source and trigger have this
 //	artifacts                                 context.artifacts, a list or a map
+//	start_at                                  start_at; a passed one is at once
 //	workflow_state.phase, next_phase          context.phase, context.next_phase
 //	workflow_state.completed_steps,
 //	workflow_state.remaining_steps            the same of context, replacing the old ones
@@ -64,8 +65,8 @@ var Ends = []string{"END", "__end__"}
 //	decisions                                 added to context.decisions: words, or decisions
 //
 // Other fields of context and of workflow_state become variables too. So do second descriptions of
-// the task; and workflow_state, metrics and decisions of an entry's update, because a member has no
-// fields for them. A known field that is null is absent.
+// the task; and workflow_state, metrics, decisions and start_at of an entry's update, because a member
+// has no fields for them. A known field that is null is absent.
 //
 // The error is a *Error whose field begins with command: CodeConflict for the worker's own agent
 // and for a repeated name, CodeInvalid for a field of an update that has the wrong type, and the
@@ -190,6 +191,7 @@ type update struct {
 	artifacts Artifacts
 	created   []Artifact // context.artifacts_created
 	variables map[string]json.RawMessage
+	startAt   Time
 
 	phase, nextPhase               string
 	completedSteps, remainingSteps []json.RawMessage
@@ -203,6 +205,7 @@ var (
 	artifactsShape = shapes.Of(reflect.TypeFor[Artifacts]())
 	artifactShape  = shapes.Of(reflect.TypeFor[Artifact]())
 	decisionShape  = shapes.Of(reflect.TypeFor[Decision]())
+	timeShape      = shapes.Of(reflect.TypeFor[Time]())
 	taskShape      = shapes.Of(reflect.TypeFor[Task]())
 	mapShape       = shapes.Of(reflect.TypeFor[map[string]json.RawMessage]())
 	listShape      = shapes.Of(reflect.TypeFor[[]json.RawMessage]())
@@ -234,6 +237,7 @@ func readUpdate(field string, raw json.RawMessage, from string) (update, *Error)
 		r.read(field+".artifacts", raw, artifactsShape, &r.artifacts)
 		r.keep(checkArtifacts(field+".artifacts", r.artifacts))
 	}
+	r.read(field+".start_at", r.remember(top, "start_at"), timeShape, &r.startAt)
 	r.metrics = r.object(field+".metrics", r.remember(top, "metrics"))
 	r.readDecisions(field+".decisions", r.remember(top, "decisions"))
 	r.variables = overlay(r.variables, top)
@@ -379,6 +383,9 @@ func (r *updateReader) readDecisions(field string, raw json.RawMessage) {
 // apply applies the update to a package for all targets.
 func (u *update) apply(pkg *Package) {
 	pkg.Reason = cmp.Or(u.reason, pkg.Reason)
+	if !u.startAt.IsZero() {
+		pkg.StartAt = u.startAt
+	}
 	if u.task != nil {
 		pkg.Task = u.task.instead(pkg.Task)
 	}
@@ -467,7 +474,7 @@ type NextRule struct {
 	If *NextCondition `json:"if,omitempty"`
 	// Goto names the next agents, or is one of Ends, as in a Command.
 	Goto   json.RawMessage            `json:"goto"`
-	Update map[string]json.RawMessage `json:"update,omitempty"` // as in a Command
+	Update map[string]json.RawMessage `json:"update,omitempty" redact:"free"` // as in a Command
 	// Times is how often it is followed along a chain; absent is NextTimesDefault. Taken counts how
 	// often it was; Handoff sets it.
 	Times int `json:"times,omitempty"`

@@ -277,10 +277,7 @@ func Reserved(name string) bool {
 
 // CheckAgent is CheckID for the name of an agent, which must not be Reserved.
 func CheckAgent(field, name string) error {
-	if err := CheckID(field, name); err != nil {
-		return err
-	}
-	return CheckBy(field, name)
+	return cmp.Or(CheckID(field, name), CheckBy(field, name))
 }
 
 // CheckBy refuses a Reserved name for the author of an act. A person has any other name, or none.

@@ -213,10 +213,7 @@ func (u Usage) Validate() error {
 	if u.IsZero() {
 		return Errorf(CodeMissing, "usage", "is empty: give tokens, cost_micros, calls or time_ms")
 	}
-	if err := u.validate("usage"); err != nil {
-		return err
-	}
-	return nil
+	return u.validate("usage").orNil()
 }
 
 func (u *Usage) validate(field string) *Error {
@@ -428,8 +425,8 @@ type BudgetLeft struct {
 
 // Price is the price of an agent's model, in millionths of the fleet's currency per million tokens.
 type Price struct {
-	InMicros  int64 `json:"in_micros_per_mtok,omitempty" flag:"price-in" doc:"what a million tokens that go into its model cost, as 3 or 0.25"`
-	OutMicros int64 `json:"out_micros_per_mtok,omitempty" flag:"price-out" doc:"what a million tokens that its model writes cost"`
+	InMicros  int64 `json:"in_micros_per_mtok,omitempty" flag:"price-in" doc:"price of a million tokens that go into its model, as 3 or 0.25"`
+	OutMicros int64 `json:"out_micros_per_mtok,omitempty" flag:"price-out" doc:"price of a million tokens that its model writes"`
 }
 
 func (p *Price) validate(field string) *Error {

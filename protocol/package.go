@@ -69,10 +69,13 @@ type Package struct {
 	Trigger   Trigger  `json:"trigger,omitempty" flag:"trigger" doc:"{WHAT} set it off: {}"`
 	Source    string   `json:"source"`          // agent that hands off
 	Target    Target   `json:"target,omitzero"` // agent, capability, or several agents; see Members and Escalation
-	Reason    string   `json:"reason" flag:"reason" doc:"{WHY} this handoff"`
+	Reason    string   `json:"reason" redact:"text" flag:"reason" doc:"{WHY} this handoff"`
 	Priority  Priority `json:"priority,omitempty" flag:"priority" doc:"{PRIORITY}: critical, high, normal (default) or low"`
 	Parent    string   `json:"parent,omitempty"` // ticket this one follows from
 	CreatedAt Time     `json:"created_at,omitzero"`
+	// StartAt is when it is first offered; absent, or up to StartSkewMS ago, is at once. It is at most
+	// 89 days ahead and before the deadline. The clocks of the handoff run from it.
+	StartAt Time `json:"start_at,omitzero"`
 
 	Task                 Task                 `json:"task" flag:""`
 	Context              Context              `json:"context,omitzero" flag:""`
@@ -125,15 +128,15 @@ type Target struct {
 type Task struct {
 	ID           string   `json:"id,omitempty" flag:"task-id" doc:"{ID} of the task, your own"`
 	Type         string   `json:"type,omitempty" flag:"task-type" doc:"{KIND} of task, your own word"`
-	Description  string   `json:"description" flag:"task" doc:"{WHAT} is to be done, in words"`
-	Requirements []string `json:"requirements,omitempty" flag:"requirement" doc:"{WORDS} that the work must meet (repeatable)"`
+	Description  string   `json:"description" redact:"text" flag:"task" doc:"{WHAT} is to be done, in words"`
+	Requirements []string `json:"requirements,omitempty" redact:"text" flag:"requirement" doc:"{WORDS} that the work must meet (repeatable)"`
 }
 
 // Context is the knowledge that the target needs to continue without finding it out again.
 type Context struct {
-	OriginalRequest string `json:"original_request,omitempty" flag:"request" doc:"the user's original {REQUEST}, verbatim"`
+	OriginalRequest string `json:"original_request,omitempty" redact:"text" flag:"request" doc:"the user's original {REQUEST}, verbatim"`
 	// UserIntent and ConversationID may be absent, but not empty: hence the pointers.
-	UserIntent *string `json:"user_intent,omitempty" flag:"intent" doc:"{WHAT} the user wants in the end"`
+	UserIntent *string `json:"user_intent,omitempty" redact:"text" flag:"intent" doc:"{WHAT} the user wants in the end"`
 	// ConversationID is the session_id of other systems.
 	ConversationID *string `json:"conversation_id,omitempty" flag:"conversation" doc:"{ID} of the conversation it belongs to"`
 	WorkflowID     string  `json:"workflow_id,omitempty" flag:"workflow" doc:"{ID} of the workflow it belongs to"`
@@ -143,29 +146,29 @@ type Context struct {
 
 	Phase          string            `json:"phase,omitempty"` // workflow phase, not the handoff's
 	NextPhase      string            `json:"next_phase,omitempty"`
-	CompletedSteps []json.RawMessage `json:"completed_steps,omitempty"` // words or objects
-	RemainingSteps []json.RawMessage `json:"remaining_steps,omitempty"`
+	CompletedSteps []json.RawMessage `json:"completed_steps,omitempty" redact:"free"` // words or objects
+	RemainingSteps []json.RawMessage `json:"remaining_steps,omitempty" redact:"free"`
 
-	Summary    string   `json:"summary,omitempty"`
-	KeyPoints  []string `json:"key_points,omitempty"`
-	ContextURL string   `json:"context_url,omitempty"` // reference transfer: the address of the rest
+	Summary    string   `json:"summary,omitempty" redact:"text"`
+	KeyPoints  []string `json:"key_points,omitempty" redact:"text"`
+	ContextURL string   `json:"context_url,omitempty" redact:"text"` // reference transfer: the address of the rest
 
 	// ConversationHistory holds opaque messages: objects with role, name, content and other fields,
 	// kept unchanged.
-	ConversationHistory []Message       `json:"conversation_history,omitempty"`
+	ConversationHistory []Message       `json:"conversation_history,omitempty" redact:"free"`
 	HistoryTransfer     HistoryTransfer `json:"history_transfer,omitzero" flag:""`
 
 	Previous            *Previous                  `json:"previous,omitempty"` // the previous result, in a handoff that follows by goto
-	Variables           map[string]json.RawMessage `json:"variables,omitempty"`
+	Variables           map[string]json.RawMessage `json:"variables,omitempty" redact:"free"`
 	Decisions           []Decision                 `json:"decisions,omitempty"`
-	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty"`
-	RelevantFiles       []FileReference            `json:"relevant_files,omitempty" flag:"relevant-file" doc:"{PATH} of a file to read first (repeatable)"`
+	IntermediateResults map[string]json.RawMessage `json:"intermediate_results,omitempty" redact:"free"`
+	RelevantFiles       []FileReference            `json:"relevant_files,omitempty" redact:"text" flag:"relevant-file" doc:"{PATH} of a file to read first (repeatable)"`
 	FilesInProgress     []FileLock                 `json:"files_in_progress,omitempty"`
 	Artifacts           Artifacts                  `json:"artifacts,omitzero"`
-	Constraints         []string                   `json:"constraints,omitempty"` // in words
-	WhenStuck           []string                   `json:"when_stuck,omitempty"`
-	Metrics             map[string]json.RawMessage `json:"metrics,omitempty"`
-	Metadata            map[string]json.RawMessage `json:"metadata,omitempty"`
+	Constraints         []string                   `json:"constraints,omitempty" redact:"text"` // in words
+	WhenStuck           []string                   `json:"when_stuck,omitempty" redact:"text"`
+	Metrics             map[string]json.RawMessage `json:"metrics,omitempty" redact:"free"`
+	Metadata            map[string]json.RawMessage `json:"metadata,omitempty" redact:"free"`
 }
 
 // HistoryTransfer controls how much of the conversation is handed off, and records how much was.
@@ -219,21 +222,21 @@ type Include struct {
 // Decision is a decision made earlier in the workflow.
 type Decision struct {
 	ID          string `json:"id,omitempty"`
-	Description string `json:"description"`
-	Rationale   string `json:"rationale,omitempty"`
+	Description string `json:"description" redact:"text"`
+	Rationale   string `json:"rationale,omitempty" redact:"text"`
 	MadeBy      string `json:"made_by,omitempty"`
 	At          Time   `json:"at,omitzero"`
 }
 
 // FileReference points at a file and its relevant sections. A bare string is read as a path.
 type FileReference struct {
-	Path     string   `json:"path"`
-	Sections []string `json:"sections,omitempty"`
+	Path     string   `json:"path" redact:"text"`
+	Sections []string `json:"sections,omitempty" redact:"text"`
 }
 
 // FileLock is a file that an agent works on. Handoff transports it, but does not enforce it.
 type FileLock struct {
-	Path     string `json:"path"`
+	Path     string `json:"path" redact:"text"`
 	Owner    string `json:"owner,omitempty"`
 	LockType string `json:"lock_type,omitempty"` // exclusive or shared
 }
@@ -241,13 +244,13 @@ type FileLock struct {
 // Artifact refers to a product of the work.
 type Artifact struct {
 	ID          string `json:"id,omitempty"`
-	Name        string `json:"name,omitempty"`
-	Type        string `json:"type,omitempty"` // file, code, document, test_result, review_comment, …
-	Path        string `json:"path,omitempty"` // path or URI
+	Name        string `json:"name,omitempty" redact:"text"`
+	Type        string `json:"type,omitempty"`               // file, code, document, test_result, review_comment, …
+	Path        string `json:"path,omitempty" redact:"text"` // path or URI
 	Status      string `json:"status,omitempty"`
 	CreatedBy   string `json:"created_by,omitempty"`
 	CreatedAt   Time   `json:"created_at,omitzero"`
-	Description string `json:"description,omitempty"`
+	Description string `json:"description,omitempty" redact:"text"`
 }
 
 // Artifacts are a list, or a map from name to path. In a map null is an artifact that does not
@@ -277,7 +280,7 @@ const (
 // Expectations describe a good result.
 type Expectations struct {
 	OutputSchema    json.RawMessage `json:"output_schema,omitempty"` // JSON Schema of Result.Body
-	SuccessCriteria []string        `json:"success_criteria,omitempty" flag:"criterion" doc:"{WORDS} by which the result is judged (repeatable)"`
+	SuccessCriteria []string        `json:"success_criteria,omitempty" redact:"text" flag:"criterion" doc:"{WORDS} by which the result is judged (repeatable)"`
 	TimeoutMS       int64           `json:"timeout_ms,omitempty" flag:"work-timeout" doc:"from acceptance to completion (default: the agent's, else 1h)"`
 	MaxIterations   int             `json:"max_iterations,omitempty"`
 }
@@ -303,7 +306,7 @@ type Approval struct {
 	Required bool `json:"required,omitempty"`
 	// By is the approver; absent is the source's escalates_to, else a person.
 	By       string `json:"by,omitempty" flag:"approve-by" doc:"the {AGENT}, or human, that approves it before its target gets it"`
-	Question string `json:"question,omitempty" flag:"approval-question" doc:"{WHAT} the approver is asked"`
+	Question string `json:"question,omitempty" redact:"text" flag:"approval-question" doc:"{WHAT} the approver is asked"`
 	// TimeoutMS bounds the wait for each approver; absent is ApprovalTimeoutDefaultMS.
 	TimeoutMS int64           `json:"timeout_ms,omitempty" flag:"approval-timeout" doc:"an approver has so long to answer, then the authority above is asked (default 24h)"`
 	OnTimeout ApprovalTimeout `json:"on_timeout,omitempty" flag:"on-approval-timeout" doc:"{WHAT} follows where an approver does not answer: escalate (default) or close"`
@@ -346,11 +349,11 @@ const (
 // Member is one recipient of a group, with its changes to the group's package.
 type Member struct {
 	Target    Target                     `json:"target"`
-	Reason    string                     `json:"reason,omitempty"`
+	Reason    string                     `json:"reason,omitempty" redact:"text"`
 	Priority  Priority                   `json:"priority,omitempty"`
 	Task      *Task                      `json:"task,omitempty"`
-	Variables map[string]json.RawMessage `json:"variables,omitempty"` // merged over context.variables
-	Artifacts Artifacts                  `json:"artifacts,omitzero"`  // added to context.artifacts
+	Variables map[string]json.RawMessage `json:"variables,omitempty" redact:"free"` // merged over context.variables
+	Artifacts Artifacts                  `json:"artifacts,omitzero"`                // added to context.artifacts
 }
 
 // OnTimeout is the action after a work timeout.
@@ -364,7 +367,7 @@ const (
 
 // Audit sets fields of this handoff's audit records.
 type Audit struct {
-	DecisionRationale string `json:"decision_rationale,omitempty" flag:"rationale" doc:"{WHY} it was decided so; required for an escalation"`
+	DecisionRationale string `json:"decision_rationale,omitempty" redact:"text" flag:"rationale" doc:"{WHY} it was decided so; required for an escalation"`
 	RiskLevel         Risk   `json:"risk_level,omitempty" flag:"risk" doc:"{RISK}: low, medium or high"`
 }
 
@@ -574,7 +577,7 @@ func (p *Package) Normalize(now time.Time) {
 	if p.CreatedAt.IsZero() {
 		p.CreatedAt = now.Truncate(time.Millisecond) // comparable in logs, and without the monotonic clock
 	}
-	p.CreatedAt = p.CreatedAt.UTC()
+	p.CreatedAt, p.StartAt = p.CreatedAt.UTC(), p.StartAt.UTC()
 	if !p.Constraints.Deadline.IsZero() {
 		p.Constraints.Deadline = p.Constraints.Deadline.UTC()
 	}
@@ -611,7 +614,7 @@ func (p *Package) expectReturn() {
 func (p Package) Summarize(digest string) Summary {
 	s := Summary{
 		Type: p.Type, Source: p.Source, Target: p.Target, Priority: p.Priority,
-		Deadline: p.Constraints.Deadline, Parent: p.Parent,
+		Deadline: p.Constraints.Deadline, StartAt: p.StartAt, Parent: p.Parent,
 		WorkflowID: p.Context.WorkflowID, TaskID: p.Task.ID,
 		Requires: p.RequiredCapabilities, Risk: p.Audit.RiskLevel,
 		Digest: digest, Origin: p.Origin, Aggregate: p.aggregate(), Overrides: p.Policy, Class: p.Constraints.Complexity,

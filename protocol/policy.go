@@ -172,10 +172,14 @@ const (
 	ChildrenMax       = AgentsMax
 	DeadlineDefaultMS = 30 * day
 	DeadlineMaxMS     = 90 * day
-	RetryAfterMaxMS   = day
-	LeaseMinMS        = second
-	LeaseMaxMS        = day
-	LeaseDefaultMS    = 30 * second
+	// StartMaxMS leaves a day until the latest deadline.
+	StartMaxMS = 89 * day
+	// StartSkewMS is how far in the past the start of a package may be, for clocks that differ.
+	StartSkewMS     = 60_000
+	RetryAfterMaxMS = day
+	LeaseMinMS      = second
+	LeaseMaxMS      = day
+	LeaseDefaultMS  = 30 * second
 )
 
 // PolicyField is a row of the table of policies. Limits, defaults, JSON Schemas, documentation and
@@ -294,10 +298,7 @@ func (o PolicyOverrides) Over(base PolicyOverrides) PolicyOverrides {
 
 // Validate checks the overrides against the table. prefix is the path of the field that holds them.
 func (o PolicyOverrides) Validate(prefix string) error {
-	if err := o.validate(prefix); err != nil {
-		return err
-	}
-	return nil
+	return o.validate(prefix).orNil()
 }
 
 func (o PolicyOverrides) validate(prefix string) *Error {

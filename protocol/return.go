@@ -194,12 +194,15 @@ func returnWords(state State, ret Return) string {
 // RedrivePackage returns the package with which a closed handoff is submitted again under
 // RedriveTicket: the same work for the same target, with the handoff as its origin. It passes
 // ValidateOwn. It has no key, since the key's ticket is the origin's, and keeps only a future
-// deadline. A member of a group is redriven alone: its target is the member's own, and its end goes
+// start and deadline. A member of a group is redriven alone: its target is the member's own, and its end goes
 // to no group; a group is redriven as a whole.
 func RedrivePackage(state State, pkg Package, now Time) Package {
 	pkg.Key, pkg.Origin, pkg.CreatedAt = "", state.Ticket, time.Time{}
 	if !pkg.Constraints.Deadline.After(now) {
 		pkg.Constraints.Deadline = time.Time{}
+	}
+	if !pkg.StartAt.After(now) {
+		pkg.StartAt = time.Time{}
 	}
 	if state.Group != "" {
 		pkg.Type, pkg.Target, pkg.Members = Sequential, state.Target, nil
@@ -248,11 +251,11 @@ type Return struct {
 	Audit          ReturnAudit     `json:"audit,omitzero"`
 
 	Outcome Outcome `json:"outcome"`
-	Reason  string  `json:"reason,omitempty"`  // the code of the outcome
-	Message string  `json:"message,omitempty"` // the same in words
+	Reason  string  `json:"reason,omitempty" redact:"text"`  // the code of the outcome
+	Message string  `json:"message,omitempty" redact:"text"` // the same in words
 	// RollbackReason is why the handoff was rolled back, and RollbackBy the requester, unless it was
 	// its holder. Message has the holder's own words.
-	RollbackReason string `json:"rollback_reason,omitempty"`
+	RollbackReason string `json:"rollback_reason,omitempty" redact:"text"`
 	RollbackBy     string `json:"rollback_by,omitempty"`
 	// PackageDigest is the digest of the handed-off package.
 	PackageDigest string `json:"package_digest,omitempty"`
@@ -267,13 +270,13 @@ type Return struct {
 // ReturnResult is the result in a return.
 type ReturnResult struct {
 	ContentType string          `json:"content_type,omitempty"`
-	Body        json.RawMessage `json:"body,omitempty"`
-	Summary     string          `json:"summary,omitempty"`
+	Body        json.RawMessage `json:"body,omitempty" redact:"free"`
+	Summary     string          `json:"summary,omitempty" redact:"text"`
 }
 
 // ContextUpdates are the changes and products of the work.
 type ContextUpdates struct {
-	VariablesChanged  map[string]json.RawMessage `json:"variables_changed,omitempty"`
+	VariablesChanged  map[string]json.RawMessage `json:"variables_changed,omitempty" redact:"free"`
 	ArtifactsProduced Artifacts                  `json:"artifacts_produced,omitzero"`
 	// Conflicts lists variables for which the members of a group returned different values; the source
 	// resolves them. At most conflictsMax are listed, by name.
@@ -293,7 +296,7 @@ type VariableConflict struct {
 type ReturnAudit struct {
 	CompletionTime Time   `json:"completion_time,omitzero"`
 	TokensConsumed int64  `json:"tokens_consumed,omitempty"`
-	Notes          string `json:"notes,omitempty"`
+	Notes          string `json:"notes,omitempty" redact:"text"`
 }
 
 // MemberReturn is the end of one member of a group. Without Closed it had not ended when the
@@ -322,9 +325,9 @@ type TrailEntry struct {
 	Agent string    `json:"agent,omitempty"`
 	To    string    `json:"to,omitempty"`
 	Code  string    `json:"code,omitempty"` // reason code, clock, failure code
-	Words string    `json:"words,omitempty"`
+	Words string    `json:"words,omitempty" redact:"text"`
 	// Assessment is the findings of an agent that escalated.
-	Assessment string `json:"assessment,omitempty"`
+	Assessment string `json:"assessment,omitempty" redact:"text"`
 	Level      int    `json:"level,omitempty"`
 	// Progress is the last report of the attempt that ended with this entry.
 	Progress *Progress `json:"progress,omitempty"`
@@ -338,8 +341,8 @@ const TrailMax = 100
 type Previous struct {
 	Agent   string          `json:"agent"`
 	Ticket  string          `json:"ticket"`
-	Summary string          `json:"summary,omitempty"` // cut at PreviousSummaryBytesMax
-	Body    json.RawMessage `json:"body,omitempty"`
+	Summary string          `json:"summary,omitempty" redact:"text"` // cut at PreviousSummaryBytesMax
+	Body    json.RawMessage `json:"body,omitempty" redact:"free"`
 	// BodyDigest and BodyBytes replace a body over PreviousBodyBytesMax: the Digest of its JSON in the
 	// result of Ticket, and its length.
 	BodyDigest string    `json:"body_digest,omitempty"`
@@ -376,10 +379,7 @@ func checkPrevious(p *Previous) *Error {
 	if len(p.Body) > 0 && p.BodyDigest != "" {
 		return Errorf(CodeConflict, field+".body_digest", "replaces an omitted body, but the body is present")
 	}
-	if err := between(field+".body_bytes", p.BodyBytes, 0, ResultBytesMax); err != nil {
-		return err
-	}
-	return checkArtifacts(field+".artifacts", p.Artifacts)
+	return cmp.Or(between(field+".body_bytes", p.BodyBytes, 0, ResultBytesMax), checkArtifacts(field+".artifacts", p.Artifacts))
 }
 
 // DigestPrefix begins every digest, so that another hash can be added.

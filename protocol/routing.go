@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -56,10 +57,7 @@ func (r *RoutingRules) validate(target Target, group bool) *Error {
 	if group && r.OnUnknown == OnOpenWait {
 		return Errorf(CodeConflict, "routing.on_unknown", "does not go with a group: name existing agents")
 	}
-	if err := oneOf("routing.on_open", r.OnOpen, OnOpens); err != nil {
-		return err
-	}
-	if err := oneOf("routing.by", r.By, RouteBys); err != nil {
+	if err := cmp.Or(oneOf("routing.on_open", r.OnOpen, OnOpens), oneOf("routing.by", r.By, RouteBys)); err != nil {
 		return err
 	}
 	const field = "routing.ranked"
@@ -143,13 +141,7 @@ func checkExperiments(all []Experiment) *Error {
 }
 
 func (e *Experiment) check() *Error {
-	if err := checkID("name", e.Name); err != nil {
-		return err
-	}
-	if err := e.When.check("when."); err != nil {
-		return err
-	}
-	if err := oneOf("unit", e.Unit, ExperimentUnits); err != nil {
+	if err := cmp.Or(checkID("name", e.Name), e.When.check("when."), oneOf("unit", e.Unit, ExperimentUnits)); err != nil {
 		return err
 	}
 	if n := len(e.Variants); n < 1 || n > VariantsMax {
@@ -185,10 +177,7 @@ func (v *Variant) check() *Error {
 	case t.Agent != "" && t.Capability != "":
 		return Errorf(CodeConflict, "target", "names an agent and a capability; give one of them")
 	}
-	if err := optionalID("target.agent", v.Target.Agent); err != nil {
-		return err
-	}
-	if err := optionalID("target.capability", v.Target.Capability); err != nil {
+	if err := cmp.Or(optionalID("target.agent", v.Target.Agent), optionalID("target.capability", v.Target.Capability)); err != nil {
 		return err
 	}
 	if v.Routing != nil {

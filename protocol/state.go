@@ -81,7 +81,7 @@ type State struct {
 	// LapsedClaims counts the last claims in a row at its agent that lapsed unacknowledged.
 	LapsedClaims int `json:"lapsed_claims,omitempty"`
 
-	// Override is a person's last one: an unfit agent may have the handoff.
+	// Override is the last decision of a person that an unfit agent may have the handoff.
 	Override *Override `json:"override,omitempty"`
 
 	// Denied names who denied it last, while the denial is in force: only the deciders of the package
@@ -297,6 +297,7 @@ type Summary struct {
 	Target         Target               `json:"target"`
 	Priority       Priority             `json:"priority"`
 	Deadline       Time                 `json:"deadline,omitzero"`
+	StartAt        Time                 `json:"start_at,omitzero"` // no offer before
 	Parent         string               `json:"parent,omitempty"`
 	WorkflowID     string               `json:"workflow_id,omitempty"`
 	ConversationID string               `json:"conversation_id,omitempty"`

@@ -36,10 +36,7 @@ func (t TraceContext) IsZero() bool { return t.Parent == "" }
 
 // Validate checks the two texts. A *protocol.Error names the field.
 func (t TraceContext) Validate() error {
-	if err := checkTrace(t.Parent, t.State); err != nil {
-		return err
-	}
-	return nil
+	return checkTrace(t.Parent, t.State).orNil()
 }
 
 func checkTrace(parent, state string) *Error {

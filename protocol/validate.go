@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -26,10 +27,7 @@ func (p Package) Validate(now time.Time) error {
 }
 
 func checkAll(p *Package, now time.Time) *Error {
-	if err := checkForeign(p); err != nil {
-		return err
-	}
-	if err := checkPackage(p); err != nil {
+	if err := cmp.Or(checkForeign(p), checkPackage(p)); err != nil {
 		return err
 	}
 	if p.Type == Broadcast && p.GroupSize() == 0 {
@@ -117,6 +115,14 @@ var packageChecks = []func(*Package) *Error{
 	checkNext,
 	func(p *Package) *Error { return checkTrace(p.TraceParent, p.TraceState) },
 	checkWellFormed,
+}
+
+// orNil returns the error; nil if there is none.
+func (e *Error) orNil() error {
+	if e == nil {
+		return nil
+	}
+	return e
 }
 
 // of adds the names of a package to an error.
@@ -234,16 +240,12 @@ func checkHead(p *Package) *Error {
 			return Errorf(CodeInvalid, "parent", "%q is not a ticket; a ticket is the UUID that a submission returns", wirejson.Clip(p.Parent))
 		}
 	}
-	if err := oneOf("type", p.Type, Types); err != nil {
-		return err
-	}
-	if err := oneOf("trigger", p.Trigger, Triggers); err != nil {
-		return err
-	}
-	if err := oneOf("priority", p.Priority, Priorities); err != nil {
-		return err
-	}
-	return oneOf("audit.risk_level", p.Audit.RiskLevel, Risks)
+	return cmp.Or(
+		oneOf("type", p.Type, Types),
+		oneOf("trigger", p.Trigger, Triggers),
+		oneOf("priority", p.Priority, Priorities),
+		oneOf("audit.risk_level", p.Audit.RiskLevel, Risks),
+	)
 }
 
 // checkType checks the requirements of each type of handoff.
@@ -272,15 +274,19 @@ func checkType(p *Package) *Error {
 }
 
 func checkTimes(p *Package, now time.Time) *Error {
-	deadline := p.Constraints.Deadline
-	if deadline.IsZero() {
-		return nil
-	}
-	if !deadline.After(now) {
+	start, deadline := p.StartAt, p.Constraints.Deadline
+	latest := now.Add(time.Duration(DeadlineMaxMS) * time.Millisecond)
+	switch {
+	case !deadline.IsZero() && !deadline.After(now):
 		return Errorf(CodePast, "constraints.deadline", "%s has passed; it is %s now", stamp(deadline), stamp(now))
-	}
-	if latest := now.Add(time.Duration(DeadlineMaxMS) * time.Millisecond); deadline.After(latest) {
+	case deadline.After(latest):
 		return Errorf(CodeInvalid, "constraints.deadline", "%s is more than %d days ahead", stamp(deadline), DeadlineMaxMS/day)
+	case !start.IsZero() && now.Sub(start) > StartSkewMS*time.Millisecond:
+		return Errorf(CodePast, "start_at", "%s has passed; it is %s now", stamp(start), stamp(now))
+	case start.After(now.Add(time.Duration(StartMaxMS) * time.Millisecond)):
+		return Errorf(CodeInvalid, "start_at", "%s is more than %d days ahead; its deadline is within %d days", stamp(start), StartMaxMS/day, DeadlineMaxMS/day)
+	case start.After(now) && !deadline.IsZero() && !start.Before(deadline):
+		return Errorf(CodeConflict, "start_at", "%s is not before the deadline, %s", stamp(start), stamp(deadline))
 	}
 	return nil
 }
@@ -295,16 +301,10 @@ func checkNumbers(p *Package) *Error {
 	if own := p.Policy.WorkTimeoutMS; own != nil && e.TimeoutMS > 0 && *own != e.TimeoutMS {
 		return Errorf(CodeConflict, "expectations.timeout_ms", "is %d and policy.work_timeout_ms is %d; they mean the same, give one", e.TimeoutMS, *own)
 	}
-	if err := between("expectations.max_iterations", int64(e.MaxIterations), 0, IterationsMax); err != nil {
-		return err
-	}
-	if err := checkAmount("constraints.budget", p.Constraints.Budget); err != nil {
-		return err
-	}
-	if err := checkLimits(p); err != nil {
-		return err
-	}
-	if err := oneOf("constraints.complexity", p.Constraints.Complexity, Complexities); err != nil {
+	if err := cmp.Or(between("expectations.max_iterations", int64(e.MaxIterations), 0, IterationsMax),
+		checkAmount("constraints.budget", p.Constraints.Budget),
+		checkLimits(p),
+		oneOf("constraints.complexity", p.Constraints.Complexity, Complexities)); err != nil {
 		return err
 	}
 	if by := p.Constraints.ComplexityBy; by != "" {
@@ -316,13 +316,11 @@ func checkNumbers(p *Package) *Error {
 		}
 	}
 	if budget := p.AutonomyBudget; budget != nil {
-		if err := checkAmount("autonomy_budget.amount", budget.Amount); err != nil {
-			return err
-		}
-		if err := checkDeciders(budget.Deciders); err != nil {
-			return err
-		}
-		return oneOf("autonomy_budget.max_risk", budget.MaxRisk, Risks)
+		return cmp.Or(
+			checkAmount("autonomy_budget.amount", budget.Amount),
+			checkDeciders(budget.Deciders),
+			oneOf("autonomy_budget.max_risk", budget.MaxRisk, Risks),
+		)
 	}
 	return nil
 }
@@ -351,10 +349,7 @@ func checkRequirements(p *Package) *Error {
 	}
 	for i, c := range p.RequiredCapabilities {
 		field := fmt.Sprintf("required_capabilities[%d]", i)
-		if err := checkID(field+".id", c.ID); err != nil {
-			return err
-		}
-		if err := checkProficiency(field+".min_proficiency", c.MinProficiency); err != nil {
+		if err := cmp.Or(checkID(field+".id", c.ID), checkProficiency(field+".min_proficiency", c.MinProficiency)); err != nil {
 			return err
 		}
 	}
@@ -439,19 +434,13 @@ func checkReturn(p *Package) *Error {
 	if own := p.Policy.ReturnTimeoutMS; own != nil && r.TimeoutMS > 0 && *own != r.TimeoutMS {
 		return Errorf(CodeConflict, "return.timeout_ms", "is %d and policy.return_timeout_ms is %d; they mean the same, give one", r.TimeoutMS, *own)
 	}
-	if err := oneOf("return.on_timeout", r.OnTimeout, OnTimeouts); err != nil {
-		return err
-	}
-	if err := oneOf("return.wait", r.Wait, Waits); err != nil {
-		return err
-	}
-	if err := oneOf("return.of", r.Of, ReturnScopes); err != nil {
-		return err
-	}
-	if err := oneOf("return.aggregation", r.Aggregation, Aggregations); err != nil {
-		return err
-	}
-	return checkCounted(p, r)
+	return cmp.Or(
+		oneOf("return.on_timeout", r.OnTimeout, OnTimeouts),
+		oneOf("return.wait", r.Wait, Waits),
+		oneOf("return.of", r.Of, ReturnScopes),
+		oneOf("return.aggregation", r.Aggregation, Aggregations),
+		checkCounted(p, r),
+	)
 }
 
 // checkCounted checks the settings of a return for a group's members.
@@ -526,10 +515,7 @@ func checkOrigin(p *Package) *Error {
 		if _, err := ParseTicket(r.HandoffID); err != nil {
 			return Errorf(CodeInvalid, "returned.handoff_id", "%q is not a ticket", wirejson.Clip(r.HandoffID))
 		}
-		if err := chosen("returned.status", r.Status, ReturnStatuses); err != nil {
-			return err
-		}
-		return chosen("returned.outcome", r.Outcome, Outcomes)
+		return cmp.Or(chosen("returned.status", r.Status, ReturnStatuses), chosen("returned.outcome", r.Outcome, Outcomes))
 	}
 	return nil
 }
@@ -558,39 +544,20 @@ func checkContext(c *Context) *Error {
 			return err
 		}
 	}
-	if err := c.HistoryTransfer.check(); err != nil {
-		return err
-	}
-	if err := checkFiles(c); err != nil {
-		return err
-	}
-	if err := checkPrevious(c.Previous); err != nil {
-		return err
-	}
-	return checkArtifacts("context.artifacts", c.Artifacts)
+	return cmp.Or(c.HistoryTransfer.check(), checkFiles(c), checkPrevious(c.Previous), checkArtifacts("context.artifacts", c.Artifacts))
 }
 
 func (t *HistoryTransfer) check() *Error {
 	const field = "context.history_transfer."
-	if err := oneOf(field+"mode", t.Mode, TransferModes); err != nil {
-		return err
-	}
-	if err := between(field+"max_messages", int64(t.MaxMessages), 0, HistoryMessagesMax); err != nil {
-		return err
-	}
-	if err := between(field+"max_tokens", int64(t.MaxTokens), 0, TokensMax); err != nil {
-		return err
-	}
-	if err := between(field+"omitted", int64(t.Omitted), 0, HistoryMessagesMax); err != nil {
-		return err
-	}
-	if err := between(field+"original_tokens", int64(t.OriginalTokens), 0, TokensMax); err != nil {
-		return err
-	}
-	if err := between(field+"tokens", int64(t.Tokens), 0, TokensMax); err != nil {
-		return err
-	}
-	return oneOf(field+"by", t.By, SummaryBys)
+	return cmp.Or(
+		oneOf(field+"mode", t.Mode, TransferModes),
+		between(field+"max_messages", int64(t.MaxMessages), 0, HistoryMessagesMax),
+		between(field+"max_tokens", int64(t.MaxTokens), 0, TokensMax),
+		between(field+"omitted", int64(t.Omitted), 0, HistoryMessagesMax),
+		between(field+"original_tokens", int64(t.OriginalTokens), 0, TokensMax),
+		between(field+"tokens", int64(t.Tokens), 0, TokensMax),
+		oneOf(field+"by", t.By, SummaryBys),
+	)
 }
 
 func checkFiles(c *Context) *Error {

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,38 +10,23 @@ import (
 
 // Validate checks a profile: its ids, capabilities and limits.
 func (p Profile) Validate() error {
-	if err := p.validate(); err != nil {
-		return err
-	}
-	return nil
+	return p.validate().orNil()
 }
 
 func (p *Profile) validate() *Error {
-	if err := checkAgent("id", p.ID); err != nil {
+	if err := cmp.Or(checkAgent("id", p.ID), checkName("name", p.Name)); err != nil {
 		return err
 	}
-	if err := checkName("name", p.Name); err != nil {
-		return err
-	}
-	if err := optionalID("specialization", p.Specialization); err != nil {
-		return err
-	}
-	if err := checkCapabilities(p.Capabilities); err != nil {
+	if err := cmp.Or(optionalID("specialization", p.Specialization), checkCapabilities(p.Capabilities)); err != nil {
 		return err
 	}
 	if n := len(p.Examples); n > ExamplesMax {
 		return Errorf(CodeTooLarge, "examples", "lists %d examples, at most %d are allowed", n, ExamplesMax)
 	}
-	if err := between("max_concurrency", int64(p.MaxConcurrency), 0, ConcurrencyMax); err != nil {
-		return err
-	}
-	if err := between("max_execution_time_ms", p.MaxExecutionMS, 0, WorkTimeoutMaxMS); err != nil {
-		return err
-	}
-	if err := p.Price.validate("price"); err != nil {
-		return err
-	}
-	if err := oneOf("max_risk", p.MaxRisk, Risks); err != nil {
+	if err := cmp.Or(between("max_concurrency", int64(p.MaxConcurrency), 0, ConcurrencyMax),
+		between("max_execution_time_ms", p.MaxExecutionMS, 0, WorkTimeoutMaxMS),
+		p.Price.validate("price"),
+		oneOf("max_risk", p.MaxRisk, Risks)); err != nil {
 		return err
 	}
 	if err := optionalAgent("escalates_to", p.EscalatesTo); err != nil {
@@ -57,44 +43,25 @@ func (p *Profile) validate() *Error {
 			return err
 		}
 	}
-	if err := checkAmount("autonomy_budget", p.AutonomyBudget); err != nil {
+	if err := cmp.Or(checkAmount("autonomy_budget", p.AutonomyBudget),
+		oneOf("approve", p.Approve, Approves),
+		p.Policy.validate("policy"),
+		checkPatterns("scopes", p.Scopes),
+		p.Breaker.validate("breaker"),
+		p.Contract.validate("contract"),
+		between("max_context_tokens", int64(p.MaxContextTokens), 0, TokensMax)); err != nil {
 		return err
 	}
-	if err := oneOf("approve", p.Approve, Approves); err != nil {
-		return err
-	}
-	if err := p.Policy.validate("policy"); err != nil {
-		return err
-	}
-	if err := checkPatterns("scopes", p.Scopes); err != nil {
-		return err
-	}
-	if err := p.Breaker.validate("breaker"); err != nil {
-		return err
-	}
-	if err := p.Contract.validate("contract"); err != nil {
-		return err
-	}
-	if err := between("max_context_tokens", int64(p.MaxContextTokens), 0, TokensMax); err != nil {
-		return err
-	}
-	if err := wellFormed(profileShape, p); err != nil {
-		return err
-	}
-	return p.checkSize()
+	return cmp.Or(wellFormed(profileShape, p), p.checkSize())
 }
 
 func (p *Profile) validateEdges() *Error {
-	if err := checkPatterns("hands_to", p.HandsTo); err != nil {
-		return err
-	}
-	if err := checkPatterns("accepts_from", p.AcceptsFrom); err != nil {
-		return err
-	}
-	if err := oneOf("handoffs", p.Handoffs, HandoffModes); err != nil {
-		return err
-	}
-	return oneOf("on_barred", p.OnBarred, BarredModes)
+	return cmp.Or(
+		checkPatterns("hands_to", p.HandsTo),
+		checkPatterns("accepts_from", p.AcceptsFrom),
+		oneOf("handoffs", p.Handoffs, HandoffModes),
+		oneOf("on_barred", p.OnBarred, BarredModes),
+	)
 }
 
 func (p *Profile) checkSize() *Error {
@@ -115,10 +82,7 @@ func checkCapabilities(list []Capability) *Error {
 	seen := make(map[string]bool, len(list))
 	for i, c := range list {
 		field := fmt.Sprintf("capabilities[%d]", i)
-		if err := checkID(field+".id", c.ID); err != nil {
-			return err
-		}
-		if err := checkProficiency(field+".proficiency", c.Proficiency); err != nil {
+		if err := cmp.Or(checkID(field+".id", c.ID), checkProficiency(field+".proficiency", c.Proficiency)); err != nil {
 			return err
 		}
 		if seen[c.ID] {
@@ -132,57 +96,31 @@ func checkCapabilities(list []Capability) *Error {
 // Validate checks an acknowledgement: a refusal and a deferral need a reason, a conditional at
 // least one condition, and an acceptance has none.
 func (a Ack) Validate() error {
-	if err := a.validate(); err != nil {
-		return err
-	}
-	return nil
+	return a.validate().orNil()
 }
 
 // CheckAckWithin checks the requested time to acknowledge a claim; 0 requests none.
 func CheckAckWithin(ms int64) error {
-	if err := between("ack_within_ms", ms, 0, AckWithinMaxMS); err != nil {
-		return err
-	}
-	return nil
+	return between("ack_within_ms", ms, 0, AckWithinMaxMS).orNil()
 }
 
 // CheckExtension checks the requested extension of the work.
 func CheckExtension(ms int64) error {
-	if err := between("extend_ms", ms, 1, ExtensionMaxMS); err != nil {
-		return err
-	}
-	return nil
+	return between("extend_ms", ms, 1, ExtensionMaxMS).orNil()
 }
 
 func (a *Ack) validate() *Error {
-	if err := required("status", string(a.Status)); err != nil {
+	if err := cmp.Or(required("status", string(a.Status)), oneOf("status", a.Status, AckStatuses), checkReason("reason", a.Reason)); err != nil {
 		return err
 	}
-	if err := oneOf("status", a.Status, AckStatuses); err != nil {
+	if err := cmp.Or(optionalID("reason_code", a.ReasonCode), optionalAgent("suggested_alternative", a.SuggestedAlternative)); err != nil {
 		return err
 	}
-	if err := checkReason("reason", a.Reason); err != nil {
-		return err
-	}
-	if err := optionalID("reason_code", a.ReasonCode); err != nil {
-		return err
-	}
-	if err := optionalAgent("suggested_alternative", a.SuggestedAlternative); err != nil {
-		return err
-	}
-	if err := between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS); err != nil {
-		return err
-	}
-	if err := between("estimated_completion_ms", a.EstimatedCompletionMS, 0, EstimateMaxMS); err != nil {
-		return err
-	}
-	if err := checkNeeds("needs_context", a.NeedsContext); err != nil {
-		return err
-	}
-	if err := checkNeeds("needs_permission", a.NeedsPermission); err != nil {
-		return err
-	}
-	if err := a.checkFit(); err != nil {
+	if err := cmp.Or(between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS),
+		between("estimated_completion_ms", a.EstimatedCompletionMS, 0, EstimateMaxMS),
+		checkNeeds("needs_context", a.NeedsContext),
+		checkNeeds("needs_permission", a.NeedsPermission),
+		a.checkFit()); err != nil {
 		return err
 	}
 	return wellFormed(ackShape, a)
@@ -220,10 +158,7 @@ func (a *Ack) checkFit() *Error {
 
 // Validate checks an answer: it must not be empty, and permit and deny exclude each other.
 func (a Answer) Validate() error {
-	if err := a.validate(); err != nil {
-		return err
-	}
-	return nil
+	return a.validate().orNil()
 }
 
 func (a *Answer) validate() *Error {
@@ -251,19 +186,13 @@ func (a *Answer) validate() *Error {
 	case size > AnswerBytesMax:
 		return tooLarge("answer", size, AnswerBytesMax)
 	}
-	if err := checkReason("deny_reason", a.DenyReason); err != nil {
-		return err
-	}
-	return wellFormed(answerShape, a)
+	return cmp.Or(checkReason("deny_reason", a.DenyReason), wellFormed(answerShape, a))
 }
 
 // Validate checks a progress report: a percentage from 0 to 100, a message of at most
 // ProgressMessageBytesMax, details of at most ProgressBytesMax.
 func (p Progress) Validate() error {
-	if err := p.validate(); err != nil {
-		return err
-	}
-	return nil
+	return p.validate().orNil()
 }
 
 func (p *Progress) validate() *Error {
@@ -276,10 +205,7 @@ func (p *Progress) validate() *Error {
 	if n := len(p.Details); n > ProgressBytesMax {
 		return tooLarge("details", n, ProgressBytesMax)
 	}
-	if err := p.Usage.validate("usage"); err != nil {
-		return err
-	}
-	return wellFormed(progressShape, p)
+	return cmp.Or(p.Usage.validate("usage"), wellFormed(progressShape, p))
 }
 
 func checkReason(field, reason string) *Error {
@@ -308,29 +234,19 @@ func checkNeeds(field string, needs []string) *Error {
 // Validate checks a normalized result: its status and content type, that a text is text, counts,
 // artifacts and the command. Package schema checks the body against the package's output schema.
 func (r Result) Validate() error {
-	if err := r.validate(); err != nil {
-		return err
-	}
-	return nil
+	return r.validate().orNil()
 }
 
 func (r *Result) validate() *Error {
-	if err := oneOf("status", r.Status, ResultStatuses); err != nil {
-		return err
-	}
-	if err := oneOf("content_type", r.ContentType, ContentTypes); err != nil {
+	if err := cmp.Or(oneOf("status", r.Status, ResultStatuses), oneOf("content_type", r.ContentType, ContentTypes)); err != nil {
 		return err
 	}
 	if r.ContentType == ContentText && len(r.Body) > 0 && first(r.Body) != '"' {
 		return Errorf(CodeInvalid, "body", "must be text in quotes, since content_type is text")
 	}
-	if err := r.Usage.validate("usage"); err != nil {
-		return err
-	}
-	if err := between("iterations", int64(r.Iterations), 0, IterationsMax); err != nil {
-		return err
-	}
-	if err := checkArtifacts("artifacts", r.Artifacts); err != nil {
+	if err := cmp.Or(r.Usage.validate("usage"),
+		between("iterations", int64(r.Iterations), 0, IterationsMax),
+		checkArtifacts("artifacts", r.Artifacts)); err != nil {
 		return err
 	}
 	if err := wellFormed(resultShape, r); err != nil {

@@ -241,7 +241,7 @@ func TestSchemasRefuse(t *testing.T) {
 	// clock, bytes of UTF-8.
 	beyond := []string{"package-source-is-target", "package-source-in-agents", "package-timeouts-differ",
 		"package-backoff-cap-below-base", "package-deadline-past", "package-deadline-now", "package-deadline-far",
-		"package-deadline-date", "package-half-character", "package-twice", "package-twice-nested", "package-twice-variable",
+		"package-deadline-date", "package-start-past", "package-start-far", "package-start-deadline", "package-start-date", "package-half-character", "package-twice", "package-twice-nested", "package-twice-variable",
 		"package-nul-escaped", "package-nul-in-free-data", "package-too-deep", "profile-capability-twice", "profile-escalates-to-itself",
 		"answer-reason-without-deny", "answer-let-others-without-deny", "package-newer-minor-wrong-type", "package-returned", "package-origin",
 		"package-member-is-source", "package-from-stranger", "package-return-timeouts-differ",

@@ -205,10 +205,7 @@ func WorkspaceID(name string) string {
 
 // CheckWorkspaceName checks the name of a workspace, which is that of its workflow.
 func CheckWorkspaceName(field, name string) error {
-	if err := cmp.Or(required(field, name), checkName(field, name)); err != nil {
-		return err
-	}
-	return nil
+	return cmp.Or(required(field, name), checkName(field, name)).orNil()
 }
 
 // Validate checks the limits.
@@ -280,12 +277,12 @@ func cleanLockPath(field, given string) (string, error) {
 	return name, nil
 }
 
-// Overlaps reports whether two paths, as CleanLocks returns them, have a file in common.
-func (l LockPath) Overlaps(o LockPath) bool { return covers(l.Path, o.Path) || covers(o.Path, l.Path) }
+// overlaps reports whether two paths, as CleanLocks returns them, have a file in common.
+func (l LockPath) overlaps(o LockPath) bool { return covers(l.Path, o.Path) || covers(o.Path, l.Path) }
 
 // Excludes reports whether two locks exclude each other.
 func (l LockPath) Excludes(o LockPath) bool {
-	return (l.Mode != LockShared || o.Mode != LockShared) && l.Overlaps(o)
+	return (l.Mode != LockShared || o.Mode != LockShared) && l.overlaps(o)
 }
 
 // Includes reports whether a lock covers another one.

@@ -21,9 +21,6 @@ func Events(ctx Canceler, events []protocol.Event, redactor func() (*Redactor, e
 	return r.changed, r.err
 }
 
-// resultPlan is the plan of the results in a group's return.
-var resultPlan = packagePlan.fields["returned"].fields["members"].fields["result"]
-
 // eventRedactor redacts events with a redactor that is built at the first text.
 type eventRedactor struct {
 	ctx      Canceler

@@ -11,88 +11,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// redactedFields are the fields of a package with texts or free data of people and programs. All
-// other fields are structure and never changed. A test compares the list with the type.
-var redactedFields = map[string]mode{
-	"reason":            modeText,
-	"task.description":  modeText,
-	"task.requirements": modeText,
-
-	"context.original_request":               modeText,
-	"context.user_intent":                    modeText,
-	"context.completed_steps":                modeFree,
-	"context.remaining_steps":                modeFree,
-	"context.summary":                        modeText,
-	"context.key_points":                     modeText,
-	"context.context_url":                    modeText,
-	"context.conversation_history":           modeFree,
-	"context.previous.summary":               modeText,
-	"context.previous.body":                  modeFree,
-	"context.previous.artifacts.name":        modeText,
-	"context.previous.artifacts.path":        modeText,
-	"context.previous.artifacts.description": modeText,
-	"context.variables":                      modeFree,
-	"context.decisions.description":          modeText,
-	"context.decisions.rationale":            modeText,
-	"context.intermediate_results":           modeFree,
-	"context.relevant_files":                 modeText,
-	"context.relevant_files.path":            modeText,
-	"context.relevant_files.sections":        modeText,
-	"context.files_in_progress.path":         modeText,
-	"context.artifacts.name":                 modeText,
-	"context.artifacts.path":                 modeText,
-	"context.artifacts.description":          modeText,
-	"context.constraints":                    modeText,
-	"context.when_stuck":                     modeText,
-	"context.metrics":                        modeFree,
-	"context.metadata":                       modeFree,
-
-	"expectations.success_criteria": modeText,
-	"audit.decision_rationale":      modeText,
-	"approval.question":             modeText,
-	"next.update":                   modeFree,
-
-	"members.reason":                modeText,
-	"members.task.description":      modeText,
-	"members.task.requirements":     modeText,
-	"members.variables":             modeFree,
-	"members.artifacts.name":        modeText,
-	"members.artifacts.path":        modeText,
-	"members.artifacts.description": modeText,
-
-	// A return carries texts of other agents: results, rejections, errors.
-	"returned.reason":                                         modeText,
-	"returned.message":                                        modeText,
-	"returned.rollback_reason":                                modeText,
-	"returned.result.body":                                    modeFree,
-	"returned.result.summary":                                 modeText,
-	"returned.context_updates.variables_changed":              modeFree,
-	"returned.context_updates.artifacts_produced.name":        modeText,
-	"returned.context_updates.artifacts_produced.path":        modeText,
-	"returned.context_updates.artifacts_produced.description": modeText,
-	"returned.audit.notes":                                    modeText,
-	"returned.progress.message":                               modeText,
-	"returned.progress.details":                               modeFree,
-	"returned.trail.words":                                    modeText,
-	"returned.trail.progress.message":                         modeText,
-	"returned.trail.progress.details":                         modeFree,
-	"returned.trail.assessment":                               modeText,
-	"returned.members.result.body":                            modeFree,
-	"returned.members.result.summary":                         modeText,
-	"returned.members.result.artifacts.name":                  modeText,
-	"returned.members.result.artifacts.path":                  modeText,
-	"returned.members.result.artifacts.description":           modeText,
-	"returned.members.result.variables":                       modeFree,
-	"returned.members.result.notes":                           modeText,
-	"returned.members.result.set_aside":                       modeText,
-	"returned.members.result.malformed":                       modeText,
-	"returned.members.result.command.goto":                    modeFree,
-	"returned.members.result.command.update":                  modeFree,
-	"returned.members.result.command.await":                   modeFree,
+// plan lists the parts of a JSON value that are redacted, at all depths.
+type plan struct {
+	mode   mode
+	fields map[string]*plan
+	// mapValues is the plan for the values if artifacts are a map, not a list of objects.
+	mapValues *plan
 }
-
-// artifactPaths are the fields of artifacts: maps from name to path, or lists.
-var artifactPaths = []string{"context.artifacts", "context.previous.artifacts", "members.artifacts", "returned.context_updates.artifacts_produced", "returned.members.result.artifacts"}
 
 type mode int
 
@@ -102,47 +27,41 @@ const (
 	modeFree      // any JSON, in which names of fields may mark secrets
 )
 
-// plan is what is redacted in one field of a package and below it.
-type plan struct {
-	mode   mode
-	fields map[string]*plan
-	// mapValues is the plan for the values if artifacts are a map, not a list of objects.
-	mapValues *plan
-}
-
 var (
 	freePlan    = &plan{mode: modeFree}
 	textPlan    = &plan{mode: modeText}
 	skipPlan    = &plan{}
-	packagePlan = newPlan(redactedFields)
+	packagePlan = planOf(reflect.TypeFor[protocol.Package]())
+	resultPlan  = planOf(reflect.TypeFor[protocol.Result]())
 )
 
-func newPlan(paths map[string]mode) *plan {
-	root := &plan{fields: map[string]*plan{}}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[protocol.Package]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		root.fields[name] = skipPlan
+// planOf is the plan of a type, made from the tags redact of its fields: text is a text of a person
+// or a program, or a list of texts, and free is any JSON. Other fields are structure, and never
+// changed. A test lists both kinds.
+func planOf(of reflect.Type) *plan {
+	p := &plan{}
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		of = of.Elem()
 	}
-	for path, mode := range paths {
-		at := root
-		for name := range strings.SplitSeq(path, ".") {
-			next := at.fields[name]
-			if next == nil || next == skipPlan {
-				next = &plan{fields: map[string]*plan{}}
-				at.fields[name] = next
+	switch {
+	case of == reflect.TypeFor[protocol.Artifacts]():
+		p = planOf(reflect.TypeFor[protocol.Artifact]())
+		p.mapValues = textPlan
+	case of.Kind() == reflect.Struct:
+		p.fields = map[string]*plan{}
+		for _, f := range reflect.VisibleFields(of) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			next := planOf(f.Type)
+			switch f.Tag.Get("redact") {
+			case "text":
+				next.mode = modeText
+			case "free":
+				next = freePlan
 			}
-			at = next
+			p.fields[name] = next
 		}
-		at.mode = mode
 	}
-	for _, path := range artifactPaths {
-		at := root
-		for name := range strings.SplitSeq(path, ".") {
-			at = at.fields[name]
-		}
-		at.mapValues = textPlan
-	}
-	return root
+	return p
 }
 
 // field is the plan for a field.
