@@ -383,7 +383,7 @@ func Raise(s p.State, q Query, by string, more p.Amounts) (Step, error) {
 	case s.Limits.Bounded(more) != more || more.IsZero():
 		return Step{}, p.Errorf(p.CodeInvalid, "limits", "names no limit, or one that %s does not have", s.Ticket)
 	}
-	if err := MayRaise(s, by, q.Directory); err != nil {
+	if err := mayRaise(s, by, q.Directory); err != nil {
 		return Step{}, err
 	}
 	step, err := StepOf(s, &p.Raised{Meta: p.Meta{At: q.Now, By: by}, Limits: more})
@@ -557,7 +557,7 @@ func BudgetLeft(s p.State) *p.BudgetLeft {
 			continue
 		}
 		rest := max(0, limit-used)
-		near = near || used*100 >= limit*BudgetNearPercent
+		near = near || used*100 >= limit*budgetNearPercent
 		if budget == "max_tokens" {
 			left.Tokens = &rest
 		} else {
@@ -570,8 +570,8 @@ func BudgetLeft(s p.State) *p.BudgetLeft {
 	return &left
 }
 
-// BudgetNearPercent is the used part of a budget at which its holder is warned.
-const BudgetNearPercent = 80
+// budgetNearPercent is the used part of a budget at which its holder is warned.
+const budgetNearPercent = 80
 
 // stopAtBudget asks a holder that has used up its budget to return its work so far.
 func stopAtBudget(s *p.State, now p.Time) []p.Event {
@@ -591,7 +591,7 @@ func stoppedAtBudget(s *p.State) bool {
 
 // withinBudget returns the events of a decision up to the one that would begin an attempt without
 // budget; a gate or the end replaces that one.
-func withinBudget(s p.State, d *Directory, events []p.Event, now p.Time) []p.Event {
+func withinBudget(s p.State, events []p.Event, now p.Time) []p.Event {
 	if s.Account == nil || s.Closed {
 		return events
 	}

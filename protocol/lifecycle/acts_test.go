@@ -180,8 +180,8 @@ func (w *world) claim(h *thread) {
 	case verdict == Mine && h.state.Fence == 0:
 		ack := w.ack()
 		step, err := Acknowledge(h.state, c, ack, w.n(2) == 0, w.now)
-		if err != nil && ack.Status == p.AckAccepted && ExhaustedBudget(h.state) != "" {
-			return // a late result has used up the rest since the claim
+		if err != nil && ack.Status == p.AckAccepted && emptyBudget(&h.state) != "" {
+			return // a late result has used up the rest since the claim, or open children have it
 		}
 		w.take(h, w.must(step, err))
 	}

@@ -86,17 +86,17 @@ func applySubmitted(s *p.State, e *p.Submitted) error {
 	switch {
 	case s.AwaitsSource:
 		s.Phase = p.AwaitingSource
-	case s.ChainOf != "":
-		s.ReturnSince = s.ReturnFrom
-	case s.ReturnExpected:
-		s.ReturnSince = e.At
+	case s.ChainOf != "" && !s.ReturnFrom.IsZero():
+		s.ReturnSince = clocksFrom(&s.Summary, s.ReturnFrom)
+	case s.ChainOf == "" && s.ReturnExpected:
+		s.ReturnSince = clocksFrom(&s.Summary, e.At)
 	}
 	if s.Aggregate != nil { // the members of a group are its children
 		s.Children = &p.Children{Count: s.Aggregate.Size, Made: p.AllBits(s.Aggregate.Size)}
 	}
 	openAccount(s)
 	if s.Deadline.IsZero() { // no handoff may stay open for ever
-		s.Deadline = e.At.Add(millis(p.DeadlineDefaultMS))
+		s.Deadline = clocksFrom(&s.Summary, e.At).Add(millis(p.DeadlineDefaultMS))
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func applyStarted(s *p.State, e *p.Started) error {
 func applyProgressed(s *p.State, e *p.Progressed) error {
 	progress := e.Progress
 	progress.Message = cut(progress.Message)
-	if len(progress.Details) > MessageBytesMax { // the event keeps them
+	if len(progress.Details) > messageBytesMax { // the event keeps them
 		progress.Details = nil
 	}
 	use(s, e.Fence, progress.Usage)
@@ -374,8 +374,8 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 		s.Refused = withoutAgent(s.Refused, back)
 		moveTo(s, back)
 		s.Phase, s.Offer = p.Pending, 0
-		if back == "" { // it went up before an agent was found: it has no offer yet
-			s.OfferedAt = p.Time{}
+		if back == "" { // it went up before an agent was found: it has no offer yet, and its target may be a person
+			s.OfferedAt, s.Refused = p.Time{}, withoutAgent(s.Refused, p.Human)
 		}
 	}
 	s.Supplements++
@@ -395,6 +395,9 @@ func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
 func applyRerouted(s *p.State, e *p.Rerouted) error {
 	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout || s.Phase == p.AwaitingApproval ||
 		e.ReasonCode == ReasonBreakerOpen && !s.Held()
+	if e.Manual && s.Gate.First() == p.GateStart { // the gate of the next offer has the same start
+		s.Gate, s.Phase = nil, p.Pending
+	}
 	if err := checkBehindGate(s, e.To); err != nil {
 		return err
 	}

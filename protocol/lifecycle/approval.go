@@ -330,9 +330,9 @@ func overAutonomy(profile *p.Profile, s *p.Summary) bool {
 	return s.Autonomy != nil && s.Autonomy.Amount != nil && profile.AutonomyBudget != nil && *profile.AutonomyBudget < *s.Autonomy.Amount
 }
 
-// RiskAlone returns the highest risk that the agent of a handoff may decide alone, by its profile
+// riskAlone returns the highest risk that the agent of a handoff may decide alone, by its profile
 // and the package.
-func RiskAlone(s p.State, d *Directory) p.Risk {
+func riskAlone(s p.State, d *Directory) p.Risk {
 	profile, _ := d.Agent(s.Agent)
 	most := cmp.Or(profile.MaxRisk, p.RiskHigh)
 	if s.Autonomy != nil && riskLevel(cmp.Or(s.Autonomy.MaxRisk, p.RiskHigh)) < riskLevel(most) {
@@ -351,7 +351,7 @@ func DecideAlone(s p.State, q Query, holder string, decision p.Decided) (Step, e
 	if s.Fence == 0 {
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s is %s; only an agent that has accepted it decides", s.Ticket, s.Phase)
 	}
-	if most := RiskAlone(s, q.Directory); riskLevel(decision.Risk) > riskLevel(most) {
+	if most := riskAlone(s, q.Directory); riskLevel(decision.Risk) > riskLevel(most) {
 		return Step{}, p.Errorf(p.CodeAutonomy, "risk", "%s may decide about a risk of at most %s by itself, this is %s; escalate it", s.Agent, most, decision.Risk)
 	}
 	if hasDecided(&s, decision.ID) {
@@ -487,11 +487,11 @@ func MayAnswer(s p.State, by string, d *Directory) *p.Error {
 	return p.Errorf(p.CodeForbidden, "by", "%s may not decide about %s: that is for %s", by, s.Ticket, who)
 }
 
-// MayRaise returns nil if by may add to the limits of a handoff: a person, an authority above its
+// mayRaise returns nil if by may add to the limits of a handoff: a person, an authority above its
 // agent, or the source of a submission, which could have given it more. A handoff under a lease
 // uses the account of the handoff above it; a raise by its source would bypass that account. The
 // agent that works on the handoff never may.
-func MayRaise(s p.State, by string, d *Directory) *p.Error {
+func mayRaise(s p.State, by string, d *Directory) *p.Error {
 	may := answersFor(by, authorityOf(s.Agent, d), d)
 	who := fmt.Sprintf("an authority above %s, or a person (human)", cmp.Or(s.Agent, "its agent"))
 	if isSubmitted(&s.Summary) {

@@ -11,9 +11,9 @@ import (
 
 // Bounds of the parts of a State: it must stay under protocol.StateBytesMax.
 
-// MessageBytesMax is how much text of an error or a refusal the State keeps, counted in JSON. The
+// messageBytesMax is how much text of an error or a refusal the State keeps, counted in JSON. The
 // event keeps all of it.
-const MessageBytesMax = 2 << 10
+const messageBytesMax = 2 << 10
 
 // listMax bounds the lists of agents in a State; beyond it the oldest are dropped.
 const listMax = 48
@@ -56,7 +56,7 @@ func cutAll(list []string) []string {
 	return out
 }
 
-func cut(s string) string { return cutTo(s, MessageBytesMax) }
+func cut(s string) string { return cutTo(s, messageBytesMax) }
 
 // cutCode bounds a short machine-readable word.
 func cutCode(s string) string { return cutTo(s, 128) }
@@ -154,7 +154,7 @@ func substituteFor(name string, s p.Summary, q Query) (p.Routing, error) {
 	if q.Directory != nil {
 		routing.Revision = q.Revision
 	}
-	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
+	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: resolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
 	routing.Warnings = []string{fmt.Sprintf("%s refused the handoff that this one follows from, and no other agent is fit", name)}
 	return routing, nil
 }

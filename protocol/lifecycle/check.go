@@ -82,7 +82,7 @@ func checkShape(before, s p.State) error {
 	case GoesOn(s) && (s.Outcome != p.OutcomeSuccess && s.Outcome != p.OutcomePartial || !s.Children.Made.Has(s.Children.Next-1)):
 		return fmt.Errorf("closed as %s, and its chain goes on with child %d", s.Outcome, s.Children.Next-1)
 	case AwaitsChain(s) && (s.ReturnTicket != "" || !s.ReturnedAt.IsZero()):
-		return fmt.Errorf("its return is spoken of, and its chain has not ended")
+		return fmt.Errorf("it has the state of a return, and its chain has not ended")
 	case IsProbing(s) && s.Phase != p.Pending && !held:
 		return fmt.Errorf("a probe in %s", s.Phase)
 	case s.Phase == p.AwaitingSource && (!s.AwaitsSource || s.Held() || s.Offer != 0):

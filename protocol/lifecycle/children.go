@@ -119,6 +119,13 @@ func FollowSource(s, parent p.State, q Query) (Step, error) {
 		return Step{}, nil
 	}
 	begun := &p.SourceCompleted{Meta: meta}
+	if s.StartAt.After(q.Now) {
+		t, err := StepOf(s, begun)
+		if err == nil {
+			err = t.add(firstOffer(t.State, q, meta)...)
+		}
+		return t, err
+	}
 	q = q.withBreakers()
 	routing, err := routeTarget(s.Summary, q)
 	if mark, _, _ := q.lets(routing.Choice, s.Ticket); errors.Is(err, errBreakerOpen) || mark == p.BreakerProbe {

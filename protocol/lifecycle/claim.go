@@ -127,7 +127,7 @@ func Release(s p.State, q Query, by, reason string, late *p.ResultParked) (Step,
 	case s.CancelRequested:
 		err = t.add(endEvent(s, q.Directory, meta, ""))
 	default:
-		err = t.add(withinBudget(t.State, q.Directory, []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}, q.Now)...)
+		err = t.add(withinBudget(t.State, []p.Event{&p.Offered{Meta: meta, Agent: s.Agent, Reason: OfferReleased}}, q.Now)...)
 	}
 	if err == nil && late != nil && s.Fence != 0 && len(s.LateFences) < p.LateResultsMax {
 		kept := *late
@@ -141,10 +141,10 @@ func Release(s p.State, q Query, by, reason string, late *p.ResultParked) (Step,
 
 // Failure describes how an attempt ended without a result.
 type Failure struct {
-	Code       string // handler, panic, exit_3, …; a word to count by
-	Message    string
+	Code       string `flag:"code" doc:"the reason as a word to count by"` // handler, panic, exit_3, …
+	Message    string `flag:"reason" doc:"why"`
 	Retryable  bool
-	RetryAfter time.Duration // lower bound of the delay before the next attempt
+	RetryAfter time.Duration `flag:"retry-after,,signed" doc:"the next attempt comes no sooner"`
 	Usage      *p.Usage      // of the attempt, if known
 }
 

@@ -9,12 +9,12 @@ import (
 )
 
 // routableSince returns when the search for an agent began for a handoff without an offer: at its
-// submission, or at the completion of the source that it awaited.
+// submission, at the completion of the source that it awaited, or at its start.
 func routableSince(s p.State) time.Time {
 	if s.AwaitsSource {
-		return s.UpdatedAt
+		return clocksFrom(&s.Summary, s.UpdatedAt)
 	}
-	return s.SubmittedAt
+	return clocksFrom(&s.Summary, s.SubmittedAt)
 }
 
 // progressSince returns the last sign of progress of the current attempt.
@@ -121,8 +121,9 @@ func returnClock(s p.State) bool {
 	return s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero() && s.OverdueSince.IsZero() && !undecided
 }
 
+// returnDue returns the end of the return's clock, which begins at its start at the earliest.
 func returnDue(s p.State) time.Time {
-	return s.ReturnSince.Add(millis(cmp.Or(s.ReturnMS, s.Policy.ReturnTimeoutMS)))
+	return clocksFrom(&s.Summary, s.ReturnSince).Add(millis(cmp.Or(s.ReturnMS, s.Policy.ReturnTimeoutMS)))
 }
 
 // holderLost reports whether the holder is gone, as far as this observer can judge: it must itself
@@ -420,6 +421,8 @@ func mayBeDeadline(s p.State, deadline, now time.Time) error {
 	case deadline.After(latest):
 		return p.Errorf(p.CodeTooLarge, "deadline", "%s is too late; %s, 90 days after the submission, is the latest",
 			deadline.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
+	case !deadline.After(s.StartAt):
+		return p.Errorf(p.CodeInvalid, "deadline", "%s is not after its start, %s", instant(deadline), instant(s.StartAt))
 	}
 	return nil
 }

@@ -178,6 +178,9 @@ func claimLost(s p.State, d *Directory, meta p.Meta) *p.LeaseLost {
 // firstOffer makes the offer that is missing in the append of a submission.
 func firstOffer(s p.State, q Query, meta p.Meta) []p.Event {
 	routing, err := firstTarget(s, q)
+	if gate := startGate(&s, q, routing.Choice, err, meta); gate != nil {
+		return gate
+	}
 	if err == nil {
 		return offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})
 	}
@@ -446,7 +449,7 @@ func reroute(s p.State, q Query, meta p.Meta, why reason) []p.Event {
 // offer returns the event that offers the handoff to an agent, with the policy that applies there.
 func offer(s p.State, q Query, meta p.Meta, agent, reason string, routing *p.Routing) p.Event {
 	profile, _ := q.Agent(agent)
-	policy := ResolvePolicy(s.Summary, profile, q.Directory)
+	policy := resolvePolicy(s.Summary, profile, q.Directory)
 	mark, _, _ := q.lets(agent, s.Ticket)
 	return &p.Offered{Meta: meta, Agent: agent, Reason: reason, Routing: routing, Policy: &policy, Breaker: mark}
 }
@@ -480,7 +483,7 @@ const (
 	StageAcknowledge Stage = "acknowledge" // claimed, until the holder acknowledges it
 	StageWork        Stage = "work"        // accepted, until that attempt ends
 	StageAnswers     Stage = "answers"     // until the question of its agent is answered
-	StageDeferred    Stage = "deferred"    // its agent postponed it
+	StageDeferred    Stage = "deferred"    // its agent or its source postponed it
 	StageChildren    Stage = "children"    // it waits for its children, or for its members
 	StageBackoff     Stage = "backoff"     // between two attempts
 	StageDeciding    Stage = "deciding"    // until a supervisor decides
@@ -500,6 +503,9 @@ func StageOf(s p.State) Stage {
 	}
 	switch s.Phase {
 	case p.AwaitingApproval:
+		if s.Gate.First() == p.GateStart {
+			return StageDeferred
+		}
 		return StageGate
 	case p.Pending:
 		return StageQueue
@@ -520,6 +526,7 @@ type Wait string
 const (
 	WaitNothing         Wait = "nothing"         // it is closed
 	WaitApproval        Wait = "approval"        // of State.Gate.Approver
+	WaitStartAt         Wait = "start_at"        // its start, Summary.StartAt
 	WaitGate            Wait = "gate"            // State.Gate.Waits, the first of which is no approval
 	WaitSource          Wait = "source"          // the completion of the handoff from which it follows
 	WaitMembers         Wait = "members"         // of a group
@@ -555,6 +562,8 @@ func WaitingFor(s p.State) Wait {
 		switch s.Gate.First() {
 		case p.GateApproval:
 			return WaitApproval
+		case p.GateStart:
+			return WaitStartAt
 		case "":
 			return WaitDecision
 		}

@@ -169,7 +169,7 @@ func TestNobody(t *testing.T) {
 // TestLargeDetails: details of progress that are too large for the state stay in
 // the event alone.
 func TestLargeDetails(t *testing.T) {
-	details := json.RawMessage(`"` + strings.Repeat("x", MessageBytesMax) + `"`)
+	details := json.RawMessage(`"` + strings.Repeat("x", messageBytesMax) + `"`)
 	after, err := Apply(stateIn(t, "working"), &p.Progressed{Meta: at(sec), Fence: 2, Progress: p.Progress{Percent: 7, Details: details}})
 	if err != nil || after.Progress.Details != nil || after.Progress.Percent != 7 {
 		t.Errorf("%v, progress %+v", err, after.Progress)

@@ -22,7 +22,36 @@ import (
 // case, means no gate and costs no allocation. given are its approvals. Each kind of gate adds its
 // condition, in the order of protocol.GateKinds.
 func gateTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d *Directory, now time.Time) *p.GateTerms {
-	return approvalTerms(s, given, profile, d, now)
+	terms := approvalTerms(s, given, profile, d, now)
+	if !s.StartAt.After(now) {
+		return terms
+	}
+	if terms == nil {
+		terms = &p.GateTerms{Until: s.StartAt}
+	}
+	terms.Waits = append(slices.Clip(terms.Waits), p.GateStart)
+	return terms
+}
+
+// startGate returns the gate before the start of a handoff; nil if that has passed, or an approval is
+// asked for first. The gate names no agent: one is chosen at the start, as if it was submitted then.
+// agent is the one that would get it now, and err the reason if there is none.
+func startGate(s *p.State, q Query, agent string, err error, meta p.Meta) []p.Event {
+	profile, _ := q.Agent(agent)
+	if !s.StartAt.After(meta.At) ||
+		err == nil && !asksForBids(s) && approvalTerms(&s.Summary, s.Approvals, &profile, q.Directory, meta.At) != nil {
+		return nil
+	}
+	return []p.Event{&p.Gated{Meta: meta, GateTerms: p.GateTerms{Waits: []p.GateKind{p.GateStart}, Offer: OfferSubmitted, Until: s.StartAt}}}
+}
+
+// clocksFrom returns when the clocks of a handoff begin that would otherwise begin at an instant: not
+// before its start.
+func clocksFrom(s *p.Summary, at time.Time) time.Time {
+	if s.StartAt.After(at) {
+		return s.StartAt
+	}
+	return at
 }
 
 // offerTo is an offer that is to be made, or gated.
@@ -85,6 +114,8 @@ func stepGate(s p.State, q Query, meta p.Meta) []p.Event {
 		return []p.Event{closed(meta, p.OutcomeFailed, exhaustion(&s, exhaustedBudget(&s)), p.Human)}
 	case gate.First() == p.GateBudget && emptyBudget(&s) == "": // an open child has ended, and returned some
 		return []p.Event{&p.GateOpened{Meta: meta, Gate: p.GateBudget}}
+	case gate.First() == p.GateStart && hasPassed(meta.At, s.StartAt):
+		return []p.Event{&p.GateOpened{Meta: meta, Gate: p.GateStart}}
 	case gate.First() == p.GateApproval && hasPassed(meta.At, gate.Until):
 		return stepLapse(s, q.Directory, meta)
 	}
@@ -154,6 +185,9 @@ type Fact struct {
 func gateWake(s *p.State) time.Time {
 	if s.Gate.First() == "" || s.Gate.Denied != "" { // its next event is missing
 		return s.UpdatedAt
+	}
+	if s.Gate.First() == p.GateStart {
+		return s.StartAt
 	}
 	return s.Gate.Until
 }
@@ -261,7 +295,10 @@ func openFirst(s *p.State, at p.Time) {
 	if len(gate.Waits) == 0 {
 		gate.Waits = nil
 	}
-	if gate.First() == p.GateWorkspace {
+	switch gate.First() {
+	case p.GateStart:
+		gate.Until = s.StartAt
+	case p.GateWorkspace:
 		gate.Until = lockWaitEnd(&s.Summary, at)
 	}
 }
@@ -273,6 +310,9 @@ func applyGateOpened(s *p.State, e *p.GateOpened) error {
 	openFirst(s, e.At)
 	if e.Agent != "" {
 		s.Gate.Agent = e.Agent
+	}
+	if e.Gate == p.GateStart && s.Gate.First() == "" && s.Gate.Agent == "" { // as if submitted now
+		s.Gate, s.Phase = nil, p.Pending
 	}
 	if e.Gate == p.GateWorkspace {
 		s.Joined, s.LockFence = true, e.Seq

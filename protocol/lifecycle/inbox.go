@@ -126,7 +126,7 @@ type Attention string
 const (
 	// AttentionNone marks a closed handoff without pending duties. It is not announced.
 	AttentionNone Attention = "none"
-	// AttentionLater means that nothing becomes due within AttentionSpan, for any directory, unless
+	// AttentionLater means that nothing becomes due within attentionSpan, for any directory, unless
 	// the holder vanishes. If this append is still the head a while later, its writer announces it,
 	// and a supervisor publishes its outbox entries.
 	AttentionLater Attention = "later"
@@ -134,7 +134,7 @@ const (
 	AttentionNow Attention = "now"
 )
 
-// AttentionSpan is how long after an append AttentionLater holds: the time for which its writer
+// attentionSpan is how long after an append AttentionLater holds: the time for which its writer
 // holds it, and as much again for the announcement.
 const AttentionSpan = 2 * time.Second
 

@@ -21,6 +21,9 @@ func mustBeOpen(s p.State) error {
 
 // mustBeAssignable refuses an act that requires work which one agent has, or may have.
 func mustBeAssignable(s p.State, what string) error {
+	if s.Gate.First() == p.GateStart {
+		return p.Errorf(p.CodeIllegal, "ticket", "%s starts at %s; it is too early to %s it", s.Ticket, instant(s.StartAt), what)
+	}
 	if s.Phase == p.AwaitingApproval {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; it is too early to %s it", s.Ticket, what)
 	}
@@ -157,7 +160,7 @@ func RerouteTo(s p.State, q Query, to, by, reason string, deadline time.Time) (S
 	if err := mustNotBeEnding(s); err != nil {
 		return Step{}, err
 	}
-	if err := mustBeAssignable(s, "reroute"); err != nil {
+	if err := mustBeAssignable(s, "reroute"); err != nil && s.Gate.First() != p.GateStart {
 		return Step{}, err
 	}
 	if err := mayBeDeadline(s, deadline, q.Now); err != nil {
@@ -185,7 +188,7 @@ func RerouteTo(s p.State, q Query, to, by, reason string, deadline time.Time) (S
 	meta := p.Meta{At: q.Now, By: by}
 	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: q.broken(&profile, &s.Summary)})
 	if err == nil {
-		err = t.add(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, meta, offerTo{agent: to, reason: OfferReroute}), q.Now)...)
+		err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: to, reason: OfferReroute}), q.Now)...)
 	}
 	return t, err
 }
@@ -209,7 +212,7 @@ func Escalate(s p.State, q Query, by, rationale, assessment string) (Step, error
 		return Step{}, p.Errorf(p.CodeIllegal, "ticket", "%s cannot be escalated from %s: no authority is above, or it was escalated %d times", s.Ticket, s.Agent, s.Escalations)
 	}
 	up.Fence, up.Reason, up.Assessment = s.Fence, rationale, assessment
-	return StepOf(s, withinBudget(s, q.Directory, events, q.Now)...)
+	return StepOf(s, withinBudget(s, events, q.Now)...)
 }
 
 // Answer answers a condition or an escalation. After a condition the offer returns to the agent
@@ -248,7 +251,7 @@ func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 		err = t.decide(q)
 		return t, err
 	case t.State.Agent != "":
-		err = t.addDecided(withinBudget(t.State, q.Directory, []p.Event{offer(t.State, q, meta, t.State.Agent, OfferAnswer, nil)}, q.Now)...)
+		err = t.addDecided(withinBudget(t.State, []p.Event{offer(t.State, q, meta, t.State.Agent, OfferAnswer, nil)}, q.Now)...)
 		return t, err
 	}
 	to := s.Summary // it was escalated because there was no agent for it; those that refused it since do not count
@@ -257,7 +260,7 @@ func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	err = t.addDecided(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), q.Now)...)
+	err = t.addDecided(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), q.Now)...)
 	return t, err
 }
 

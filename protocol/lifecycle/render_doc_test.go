@@ -113,6 +113,11 @@ func leads(from p.Phase, e p.EventType) []p.Phase {
 		if slices.Contains(held, from) {
 			return []p.Phase{p.Pending}
 		}
+		if from == p.AwaitingApproval && e == p.EventRerouted { // before its start
+			return []p.Phase{from, p.Pending}
+		}
+	case p.EventGateOpened: // at its start it may have no agent yet
+		return []p.Phase{p.AwaitingApproval, p.Pending}
 	case p.EventTimedOut: // what waits for something else than a worker may go on waiting
 		if from == p.AwaitingApproval || from == p.Conditional {
 			return []p.Phase{p.PhaseTimeout, from}

@@ -280,7 +280,7 @@ func traceAt(s p.State, kind p.Span, n uint64) *p.TraceContext {
 // routeTarget chooses the agent for a package.
 func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
-		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Refused: s.Excluded, Policy: ResolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
+		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Refused: s.Excluded, Policy: resolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
 	}
 	switch {
 	case s.Target.Capability != "":

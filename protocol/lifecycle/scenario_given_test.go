@@ -49,6 +49,8 @@ func (g *stage) submit(word string, args []string) string {
 			s.RouteBy = p.RouteBy(value)
 		case "deadline":
 			s.Deadline = g.now.Add(g.duration(value))
+		case "start":
+			s.StartAt = g.now.Add(g.duration(value))
 		default:
 			if !g.relation(&s, key, value) {
 				policy[key] = g.value(value)

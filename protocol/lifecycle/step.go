@@ -63,7 +63,7 @@ func (t *Step) addDecided(events ...p.Event) error {
 // decide adds the core's next decisions.
 func (t *Step) decide(q Query) error {
 	for range stepsMax {
-		more := withinBudget(t.State, q.Directory, step(t.State, q), q.Now)
+		more := withinBudget(t.State, step(t.State, q), q.Now)
 		if len(more) == 0 {
 			break
 		}
@@ -237,8 +237,8 @@ const (
 	RoleHuman      Role = "human"
 )
 
-// RoleOf returns the role of a name. Ids of holders are UUIDs.
-func RoleOf(by string) Role {
+// roleOf returns the role of a name. Ids of holders are UUIDs.
+func roleOf(by string) Role {
 	switch by {
 	case By:
 		return RoleSupervisor
@@ -267,7 +267,7 @@ func CheckWriters(before p.State, events []p.Event) error {
 		if !known {
 			return nil
 		}
-		role := RoleOf(by)
+		role := roleOf(by)
 		switch {
 		case by == "":
 			return fmt.Errorf("%s has no author", kind)

@@ -11,9 +11,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// ResolvePolicy returns the policy for a package at an agent: the defaults, then the fleet's, then
+// resolvePolicy returns the policy for a package at an agent: the defaults, then the fleet's, then
 // the agent's, then the package's own. d has the settings of the fleet; nil has none.
-func ResolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
+func resolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
 	policy := p.DefaultPolicy().With(d.fleetPolicy())
 	if profile.MaxExecutionMS > 0 {
 		policy.WorkTimeoutMS = profile.MaxExecutionMS
@@ -79,7 +79,8 @@ func awaitsAgent(s *p.Summary, err error) bool {
 func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits bool, note string) (Step, error) {
 	q = q.forTicket(ticket)
 	routing, err := Admit(summary, q)
-	waits = waits && errors.Is(err, errBreakerOpen) || awaitsAgent(&summary, err)
+	later := summary.StartAt.After(q.Now) && summary.Aggregate == nil && !summary.AwaitsSource
+	waits = (waits || later) && errors.Is(err, errBreakerOpen) || awaitsAgent(&summary, err)
 	if err != nil && !waits {
 		return Step{}, err
 	}
@@ -87,6 +88,11 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits
 		routing.Warnings = append(slices.Clone(routing.Warnings), note)
 	}
 	submitted := submittedEvent(ticket, summary, body, q.Directory, q.Now)
+	if later {
+		if gate := startGate(&p.State{Summary: summary}, q, routing.Choice, err, submitted.Meta); gate != nil {
+			return StepOf(p.State{}, append([]p.Event{submitted}, gate...)...)
+		}
+	}
 	mark, _, _ := q.lets(routing.Choice, ticket)
 	if summary.Aggregate != nil || summary.AwaitsSource || waits || mark == p.BreakerProbe {
 		// The offer follows later: to its members; when its source has completed (FollowSource); or when
@@ -101,11 +107,11 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits
 		return StepOf(p.State{}, submitted, gated)
 	}
 	profile, _ := q.Agent(routing.Choice)
-	submitted.Policy = ResolvePolicy(summary, profile, q.Directory)
+	submitted.Policy = resolvePolicy(summary, profile, q.Directory)
 	if submitted.Summary.Limits != nil && !isSubmitted(&summary) { // its grant may be empty
 		t, err := StepOf(p.State{}, submitted)
 		if err == nil && exhaustedBudget(&t.State) != "" {
-			err = t.add(withinBudget(t.State, q.Directory, offerOrGate(&t.State, q, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), q.Now)...)
+			err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), q.Now)...)
 			return t, err
 		}
 	}
@@ -139,6 +145,10 @@ func SubmitAnyway(ticket string, summary p.Summary, body p.Submitted, q Query) (
 func SubmitUndelivered(ticket string, summary p.Summary, body p.Submitted, q Query, why string) (Step, error) {
 	t, err := StepOf(p.State{}, submittedEvent(ticket, summary, body, q.Directory, q.Now))
 	if err != nil || summary.Aggregate != nil {
+		return t, err
+	}
+	if summary.StartAt.After(q.Now) { // its agent may exist by then
+		err = t.add(firstOffer(t.State, q, p.Meta{At: q.Now, By: By})...)
 		return t, err
 	}
 	err = t.add(undelivered(t.State, q, p.Meta{At: q.Now, By: By}, why)...)
@@ -177,10 +187,10 @@ func undelivered(s p.State, q Query, meta p.Meta, words string) []p.Event {
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
 	summary = d.classify(summary) // a promised handoff may not have been admitted
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
-	body.Policy = ResolvePolicy(summary, p.Profile{}, d)
+	body.Policy = resolvePolicy(summary, p.Profile{}, d)
 	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""
 	if l := body.Summary.Limits; l != nil && l.MaxTimeMS != nil {
-		if end := now.Add(millis(*l.MaxTimeMS)); body.Summary.Deadline.IsZero() || end.Before(body.Summary.Deadline) {
+		if end := clocksFrom(&summary, now).Add(millis(*l.MaxTimeMS)); body.Summary.Deadline.IsZero() || end.Before(body.Summary.Deadline) {
 			body.Summary.Deadline = end
 		}
 	}

@@ -196,7 +196,7 @@ func TestLargestState(t *testing.T) {
 	asking := l.state
 	l.add(&p.Answered{Meta: p.Meta{At: now}, Answer: p.Answer{Question: l.state.Conditions.Question}}, &p.Offered{Meta: p.Meta{At: now}, Agent: l.state.Agent})
 	l.accept("w1", time.Minute)
-	details, _ := json.Marshal(strings.Repeat("x", MessageBytesMax-2))
+	details, _ := json.Marshal(strings.Repeat("x", messageBytesMax-2))
 	l.add(&p.Stuck{Meta: p.Meta{At: now}, Reason: dear})
 	l.add(&p.Progressed{Meta: p.Meta{At: now}, Fence: l.state.Fence, Progress: p.Progress{Message: dear, Details: details}})
 	l.add(&p.LeaseLost{Meta: p.Meta{At: now}, Holder: "w1", Fence: l.state.Fence}) // the progress stays

@@ -12,7 +12,7 @@ import (
 )
 
 // The state of a workspace is computed from its events like that of a handoff: ApplyWorkspace
-// defines the legal events, DecideWorkspace the events that follow by themselves, and StepWorkspace
+// defines the legal events, decideWorkspace the events that follow by themselves, and StepWorkspace
 // combines both in an append. So no stored state has a request that could be granted.
 
 // WorkspaceStep is one append of a workspace, and the state after it.
@@ -30,7 +30,7 @@ func StepWorkspace(w p.Workspace, now time.Time, events ...p.WorkspaceEvent) (Wo
 			return WorkspaceStep{State: w}, err
 		}
 	}
-	for _, e := range DecideWorkspace(step.State, now) {
+	for _, e := range decideWorkspace(step.State, now) {
 		if err := step.add(e); err != nil {
 			return WorkspaceStep{State: w}, err
 		}
@@ -304,9 +304,9 @@ func without[T any](list []T, gone func(T) bool) []T {
 	return left
 }
 
-// DecideWorkspace returns the events that follow in a workspace by themselves: requests end when
+// decideWorkspace returns the events that follow in a workspace by themselves: requests end when
 // their time is up, and free locks are granted in the order of the requests.
-func DecideWorkspace(w p.Workspace, now time.Time) (events []p.WorkspaceEvent) {
+func decideWorkspace(w p.Workspace, now time.Time) (events []p.WorkspaceEvent) {
 	follow := func(kind p.WorkspaceEventType, ticket string) bool {
 		e := p.WorkspaceEvent{Type: kind, At: now, By: By, Ticket: ticket}
 		after, err := ApplyWorkspace(w, e)

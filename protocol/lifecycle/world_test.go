@@ -342,6 +342,9 @@ func (w *world) summary(source string) p.Summary {
 			s.Limits.MaxDepth, s.Limits.MaxAgents = ptr(int64(w.n(3))), ptr(int64(1+w.n(4)))
 		}
 	}
+	if w.n(16) == 0 {
+		s.StartAt = w.now.Add(one(w, -time.Minute, time.Second, time.Minute, time.Hour))
+	}
 	if w.n(4) == 0 {
 		s.Deciders = []string{one(w, agents...), p.Human}
 	}
