@@ -182,7 +182,7 @@ func (s *Service) Hold(ctx context.Context, claim *broker.Claim) Held {
 		lease = claim.Lease()
 	}
 	if s.cfg.Remote {
-		lease = broker.RemoteLease(lease)
+		lease = broker.RemoteLease(lease, "")
 	}
 	h := Held{Lease: lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}

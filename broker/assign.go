@@ -90,11 +90,7 @@ func (b *Broker) groupRecipients(ctx context.Context, group Head) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
-	if err != nil {
-		return nil, err
-	}
-	pkg, err := protocol.DecodePackage(body)
+	pkg, _, err := b.decodeSubmitted(ctx, &group, submitted)
 	return pkg.Recipients(), err
 }
 

@@ -36,7 +36,7 @@ func (b *Broker) EnsureBids(ctx context.Context, head Head) (Head, error) {
 		return head, err
 	}
 	ends := make([]lifecycle.CallEnd, len(calls))
-	err = forEachParallel(ctx, readsAtOnce, len(calls), func(ctx context.Context, n int) (err error) {
+	err = forEachParallel(ctx, len(calls), func(ctx context.Context, n int) (err error) {
 		ends[n], err = b.callEnd(ctx, calls[n])
 		return err
 	})
@@ -78,7 +78,7 @@ func (b *Broker) answerBid(ctx context.Context, call Head, of protocol.State) er
 // readCalls reads the calls of a handoff. A call that does not exist has no ticket.
 func (b *Broker) readCalls(ctx context.Context, s protocol.State) ([]Head, error) {
 	calls := make([]Head, len(s.Bidding.Calls))
-	err := forEachParallel(ctx, readsAtOnce, len(calls), func(ctx context.Context, n int) error {
+	err := forEachParallel(ctx, len(calls), func(ctx context.Context, n int) error {
 		ticket := protocol.CallTicket(s.Ticket, n)
 		call, err := b.Head(ctx, ticket, 0)
 		switch {
@@ -109,16 +109,12 @@ func (b *Broker) submitCalls(ctx context.Context, head Head, calls []Head) error
 	if err != nil {
 		return err
 	}
-	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	work, body, err := b.decodeSubmitted(ctx, &head, submitted)
 	if err != nil {
-		return fmt.Errorf("package of %s: %w", head.Ticket, err)
-	}
-	work, err := protocol.DecodePackage(body)
-	if err != nil {
-		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+		return err
 	}
 	tokens := int64(protocol.Tokens(string(body)))
-	return forEachParallel(ctx, submitsAtOnce, len(missing), func(ctx context.Context, i int) error {
+	return forEachParallel(ctx, len(missing), func(ctx context.Context, i int) error {
 		n := missing[i]
 		pkg, err := protocol.CallPackage(head.State, work, head.State.Bidding.Calls[n], tokens, b.now(head))
 		if err != nil {
@@ -170,7 +166,7 @@ func (b *Broker) callEnd(ctx context.Context, call Head) (lifecycle.CallEnd, err
 
 // endCalls cancels the open calls, and answers the agents that have made a bid.
 func (b *Broker) endCalls(ctx context.Context, head Head, calls []Head) error {
-	return forEachParallel(ctx, submitsAtOnce, len(calls), func(ctx context.Context, n int) error {
+	return forEachParallel(ctx, len(calls), func(ctx context.Context, n int) error {
 		call := calls[n]
 		if call.Seq == 0 {
 			return nil

@@ -155,6 +155,8 @@ type Head struct {
 	At     time.Time // the engine's time stamp; zero for an append just made here
 	Hash   string    // sha256 of the append, hex
 	State  protocol.State
+	// Repeated marks the head of a submission that was stored before.
+	Repeated bool
 
 	// entry is the append if the head was read, nil if it was made here. It saves reading the events
 	// again.

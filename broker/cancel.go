@@ -73,7 +73,7 @@ func (b *Broker) cancelDescendants(ctx context.Context, generation []child, by, 
 	var failed []error
 	for len(generation) > 0 {
 		heads := make([]Head, len(generation))
-		err := forEachParallel(ctx, submitsAtOnce, len(generation), func(ctx context.Context, i int) (err error) {
+		err := forEachParallel(ctx, len(generation), func(ctx context.Context, i int) (err error) {
 			heads[i], err = b.cancelChild(ctx, generation[i], by, reason)
 			return err
 		})

@@ -29,12 +29,8 @@ type pendingChild struct {
 	undelivered string
 }
 
-const (
-	// submitsAtOnce is how many announced handoffs are submitted concurrently.
-	submitsAtOnce = 16
-	// readsAtOnce is how many of a handoff's children are read concurrently.
-	readsAtOnce = 16
-)
+// parallelMost is how many handoffs are read or submitted concurrently.
+const parallelMost = 16
 
 // submitChild submits an announced handoff. A handoff that exists already is no error.
 func (b *Broker) submitChild(ctx context.Context, p pendingChild) (Head, error) {
@@ -221,7 +217,7 @@ type closedChild struct {
 // read is neither. Children that await their source are updated.
 func (b *Broker) readChildren(ctx context.Context, parent Head, ordinals []int) (missing []int, closed []closedChild, err error) {
 	there, unmade := make([]Head, len(ordinals)), make([]bool, len(ordinals))
-	err = forEachParallel(ctx, readsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+	err = forEachParallel(ctx, len(ordinals), func(ctx context.Context, i int) error {
 		child, err := b.Head(ctx, parent.State.ChildTicket(ordinals[i]), 0)
 		unmade[i] = errors.Is(err, ErrNotFound)
 		if isAbsent(err) { // a stuck child exists, and is open
@@ -281,12 +277,12 @@ func (b *Broker) followSource(ctx context.Context, child Head, parent protocol.S
 	return head, nil
 }
 
-// forEachParallel calls fn with 0 to n-1, at most atOnce at a time. A failed call does not stop the
+// forEachParallel calls fn with 0 to n-1, at most parallelMost at a time. A failed call does not stop the
 // others, unless the engine is unreachable. It returns the first error and the number of others.
-func forEachParallel(ctx context.Context, atOnce, n int, fn func(ctx context.Context, i int) error) error {
+func forEachParallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	failed := make([]error, n)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce)
+	group.SetLimit(parallelMost)
 	for i := range n {
 		group.Go(func() error {
 			if failed[i] = fn(ctx, i); errors.Is(failed[i], ErrUnreachable) || ctx.Err() != nil {
@@ -362,13 +358,9 @@ func (b *Broker) submitMissingMembers(ctx context.Context, head Head, ordinals [
 	if err != nil {
 		return err
 	}
-	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	pkg, _, err := b.decodeSubmitted(ctx, &head, submitted)
 	if err != nil {
-		return fmt.Errorf("package of %s: %w", head.Ticket, err)
-	}
-	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return fmt.Errorf("package of %s: %w", head.Ticket, err)
+		return err
 	}
 	directory, err := b.Directory(ctx)
 	if err != nil {
@@ -380,7 +372,7 @@ func (b *Broker) submitMissingMembers(ctx context.Context, head Head, ordinals [
 	named := pkg.Recipients()
 	chosen := slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] != "" })
 	ordinals = slices.DeleteFunc(slices.Clone(ordinals), func(n int) bool { return named[n] == "" })
-	err = forEachParallel(ctx, submitsAtOnce, len(ordinals), func(ctx context.Context, i int) error {
+	err = forEachParallel(ctx, len(ordinals), func(ctx context.Context, i int) error {
 		return b.submitMember(ctx, pkg, *submitted, head, ordinals[i], directory)
 	})
 	for _, n := range chosen { // one after the other: each is assigned an agent at the group
@@ -524,7 +516,7 @@ func (b *Broker) Children(ctx context.Context, s protocol.State) ([]HandedOff, e
 	if err != nil {
 		return nil, err
 	}
-	err = forEachParallel(ctx, readsAtOnce, len(all), func(ctx context.Context, i int) error {
+	err = forEachParallel(ctx, len(all), func(ctx context.Context, i int) error {
 		head, err := b.Head(ctx, all[i].Ticket, 0)
 		if isAbsent(err) {
 			return nil

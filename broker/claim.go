@@ -25,6 +25,8 @@ type Claim struct {
 	Package json.RawMessage // in the form for the agent
 	Answers []protocol.Answer
 	Trail   []protocol.TrailEntry
+	// Again reports that the holder had the handoff before: its offer was delivered a second time.
+	Again bool
 
 	b       *Broker
 	limited bool            // its agent has max_concurrency, so the claim takes a slot
@@ -66,8 +68,11 @@ func (c *Claim) setHead(head *Head) {
 // State returns the handoff as this holder last saw it. It does not block.
 func (c *Claim) State() protocol.State { return c.lastHead().State }
 
-// LastState is State without a copy. The caller must not change it.
-func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
+// lastState is State without a copy. The caller must not change it.
+func (c *Claim) lastState() *protocol.State { return &c.lastHead().State }
+
+// LastState is State without a copy, for a worker. The caller must not change it.
+func (c *Claim) LastState() *protocol.State { return c.lastState() }
 
 // Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ type OfferKey struct {
 
 // Validate refuses a key that does not form one literal subject of a queue.
 func (k OfferKey) Validate() error {
-	if err := protocol.CheckID("ticket", k.Ticket); err != nil {
-		return err
-	}
-	if err := protocol.CheckID("agent", k.Agent); err != nil {
+	if err := cmp.Or(protocol.CheckID("ticket", k.Ticket), protocol.CheckID("agent", k.Agent)); err != nil {
 		return err
 	}
 	if !slices.Contains(protocol.Priorities, k.Lane) {
@@ -365,7 +363,7 @@ type Bus interface {
 	Serve(ctx context.Context, verbs map[string]Answerer) error
 	// Ask sends a question to a process that serves the verb. A question of more than QuestionBytesMax
 	// is refused (a *protocol.Error), and so is one whose answer does not fit a message of the engine.
-	// An error of the Answerer comes back in the form of WireError. ErrNoAnswer: no process served the
+	// An error of the Answerer comes back in the form of ErrorFromWire. ErrNoAnswer: no process served the
 	// verb during the timeout of the engine, or until ctx ended, or no answer came within
 	// AnswerTimeMax. Ask retries if the connection breaks, or an answer takes 4 s.
 	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)

@@ -169,7 +169,11 @@ func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error
 	pkg := child.Package
 	pkg.Source, pkg.Parent, pkg.Key = c.Agent, c.Ticket, ""
 	head := c.lastHead()
-	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, c.b.decisionTime(head))
+	now := c.b.decisionTime(head)
+	pkg.Inherit(protocol.Parent{State: head.State, Package: own}, now)
+	if !pkg.StartAt.After(now) { // written by an earlier attempt or report, perhaps
+		pkg.StartAt = time.Time{}
+	}
 	if child.onChain {
 		if err := c.adaptMode(ctx, &own, &pkg); err != nil {
 			return Prepared{}, err
@@ -375,7 +379,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 			return nil, err
 		}
 	}
-	pkg.Context.AddDecisions(c.LastState().Decisions)
+	pkg.Context.AddDecisions(c.lastState().Decisions)
 	packages, err := protocol.Continue(pkg, c.Agent, c.Ticket, result)
 	if err != nil {
 		return nil, err

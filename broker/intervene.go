@@ -143,13 +143,9 @@ func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, aga
 	if err != nil {
 		return pendingChild{}, err
 	}
-	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
+	pkg, body, err := b.decodeSubmitted(ctx, &origin, submitted)
 	if err != nil {
-		return pendingChild{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
-	}
-	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return pendingChild{}, fmt.Errorf("package of %s: %w", origin.Ticket, err)
+		return pendingChild{}, err
 	}
 	pkg = protocol.RedrivePackage(origin.State, pkg, b.now(origin))
 	if to != "" {

@@ -27,6 +27,8 @@ type LeaseToken struct {
 	Suited bool   `json:"f,omitempty"` // its agent's profile may change its package
 	Worker bool   `json:"w,omitempty"` // its holder is a worker, which beats by itself
 	Remote bool   `json:"g,omitempty"` // it was claimed through a gateway, and is used there
+	// Gateway is the name of that gateway, which has the claim in its memory; empty if it has none.
+	Gateway string `json:"n,omitempty"`
 }
 
 // Lease encodes the claim as a token from which Resume restores it, in any process.
@@ -40,20 +42,23 @@ func (c *Claim) WorkerLease() string {
 	return LeaseToken{Ticket: c.Ticket, Agent: c.Agent, Offer: c.Offer, Holder: c.Holder.ID, Slot: c.limited, Suited: c.suited, Worker: true}.String()
 }
 
-// RemoteLease marks a lease as one to use at a gateway.
-func RemoteLease(lease string) string {
+// RemoteLease marks a lease as one to use at a gateway, best at the one with this name.
+func RemoteLease(lease, gateway string) string {
 	token, err := ParseLease(lease)
 	if err != nil {
 		return lease
 	}
-	token.Remote = true
+	token.Remote, token.Gateway = true, gateway
 	return token.String()
 }
 
 // String encodes the lease.
 func (t LeaseToken) String() string {
 	raw, _ := json.Marshal(t) // cannot fail
-	return "lease_" + base64.RawURLEncoding.EncodeToString(raw)
+	lease := make([]byte, leasePrefix+base64.RawURLEncoding.EncodedLen(len(raw)))
+	copy(lease, "lease_")
+	base64.RawURLEncoding.Encode(lease[leasePrefix:], raw)
+	return string(lease)
 }
 
 const leasePrefix = len("lease_")
@@ -72,7 +77,8 @@ func ParseLease(lease string) (LeaseToken, error) {
 	}
 	_, ticketErr := protocol.ParseTicket(token.Ticket)
 	_, holderErr := uuid.Parse(token.Holder)
-	if ticketErr != nil || holderErr != nil || token.Offer == 0 || protocol.CheckID("lease", token.Agent) != nil {
+	if ticketErr != nil || holderErr != nil || token.Offer == 0 || protocol.CheckID("lease", token.Agent) != nil ||
+		token.Gateway != "" && protocol.CheckID("lease", token.Gateway) != nil {
 		return token, bad
 	}
 	return token, nil
@@ -111,7 +117,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	case err != nil:
 		return nil, err
 	case !given || !there:
-		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never given out, or its handoff is too old to be remembered; a lease is what a claim returns")
+		return nil, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "was never issued, or its handoff is too old; a claim returns a lease")
 	}
 	return nil, leaseLostError(&head.State, token.Ticket, token.Holder)
 }
@@ -171,7 +177,7 @@ var errRead = errors.New("read as far as needed")
 // does not exist and for one that never had this offer.
 func (b *Broker) wasIssued(ctx context.Context, lease LeaseToken) (given bool, err error) {
 	first := true
-	err = b.eachChangeAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
+	err = b.EachChangeAfter(ctx, lease.Ticket, lease.Offer-1, func(c protocol.Change) error {
 		if first && c.Seq != lease.Offer || c.Record.State.Offer != lease.Offer {
 			return errRead
 		}
@@ -204,8 +210,6 @@ func (t LeaseToken) issuedFor(e protocol.Event) bool {
 type Ending struct {
 	Event protocol.Event // nil: it still has the handoff, never had it, or lost it
 	Fence uint64         // under which it had it; 0 if it had only claimed it
-	// Barred are the hand-offs that were refused with its result, which is valid without them.
-	Barred []*protocol.Barred
 }
 
 // EndingOf returns how the holder of a lease released its handoff. It is for a caller that repeats
@@ -226,10 +230,6 @@ func (b *Broker) EndingOf(ctx context.Context, lease LeaseToken) (Ending, error)
 				}
 			case *protocol.LeaseLost:
 				holds = holds && e.Holder != lease.Holder
-			case *protocol.Barred:
-				if holds && e.FellBack {
-					ending.Barred = append(ending.Barred, e)
-				}
 			case *protocol.Answered: // by an authority that held it
 				if holds && e.By == lease.Agent {
 					ending.Event = e

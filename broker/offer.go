@@ -30,6 +30,7 @@ type Offer struct {
 	profile         *protocol.Profile // the agent's when it was pulled
 	slot            bool              // one was taken for it
 	asked           bool              // an append that gives it to a holder got no answer; it may be stored
+	again           bool              // its holder had it before
 	delivery        Delivery
 	pkg             json.RawMessage
 	given           json.RawMessage // the stored package, if pkg is the agent's form of it
@@ -245,7 +246,7 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 func (o *Offer) claimOf(holder protocol.Holder, head *Head) *Claim {
 	return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
 		Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: head,
-		fence: head.State.Fence, limited: o.profile.MaxConcurrency > 0, suited: suits(o.profile), given: o.given}
+		fence: head.State.Fence, limited: o.profile.MaxConcurrency > 0, suited: suits(o.profile), given: o.given, Again: o.again}
 }
 
 func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
@@ -258,6 +259,7 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 		return nil, o.removeEnded(ctx, draft)
 	case lifecycle.Mine:
 		if o.asked || !holder.Polling {
+			o.again = !o.asked
 			return o.Head, nil
 		}
 		return nil, fmt.Errorf("offer %d of %s is held by this holder: %w", o.Sequence, o.Ticket, ErrOfferGone)

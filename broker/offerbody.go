@@ -157,6 +157,17 @@ func (b *Broker) readSubmitted(ctx context.Context, head *Head) (*protocol.Submi
 	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, head.State.PackageSeq)
 }
 
+// decodeSubmitted decodes the package of a submission, and returns its bytes, too.
+func (b *Broker) decodeSubmitted(ctx context.Context, head *Head, submitted *protocol.Submitted) (pkg protocol.Package, body json.RawMessage, err error) {
+	if body, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err == nil {
+		pkg, err = protocol.DecodePackage(body)
+	}
+	if err != nil {
+		err = fmt.Errorf("package of %s: %w", head.Ticket, err)
+	}
+	return pkg, body, err
+}
+
 // readAnnotations collects the annotations of a handoff. Most handoffs have none and need no read.
 func (b *Broker) readAnnotations(ctx context.Context, head *Head) (annotations, error) {
 	s := &head.State
@@ -346,7 +357,7 @@ func (b *Broker) referContext(ctx context.Context, pkg protocol.Package) (small 
 // storePackage stores a package, after the bodies that it refers to.
 func (b *Broker) storePackage(ctx context.Context, in Prepared) (storedBody, error) {
 	if parts := in.parts; len(parts) > 0 {
-		err := forEachParallel(ctx, submitsAtOnce, len(parts), func(ctx context.Context, i int) error {
+		err := forEachParallel(ctx, len(parts), func(ctx context.Context, i int) error {
 			_, err := b.engine.PutBlob(ctx, parts[i])
 			return err
 		})

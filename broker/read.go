@@ -50,16 +50,17 @@ func (b *Broker) History(ctx context.Context, ticket string) ([]protocol.Change,
 // eachChange reads the changes of a handoff, oldest first. It skips unreadable entries, which
 // changed nothing.
 func (b *Broker) eachChange(ctx context.Context, ticket string, fn func(protocol.Change) error) error {
-	return b.eachChangeAfter(ctx, ticket, 0, fn)
+	return b.EachChangeAfter(ctx, ticket, 0, fn)
 }
 
-// eachChangeAfter is eachChange for entries after a ledger sequence.
-func (b *Broker) eachChangeAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
+// EachChangeAfter calls fn with the changes of a handoff after a ledger sequence, oldest first. It
+// skips unreadable entries, and returns an error of fn.
+func (b *Broker) EachChangeAfter(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) error {
 	_, err := b.eachReadableChange(ctx, ticket, after, fn)
 	return err
 }
 
-// eachReadableChange is eachChangeAfter, and returns the error of the first unreadable entry.
+// eachReadableChange is EachChangeAfter, and returns the error of the first unreadable entry.
 func (b *Broker) eachReadableChange(ctx context.Context, ticket string, after uint64, fn func(protocol.Change) error) (unread, err error) {
 	for {
 		entry, err := b.engine.Next(ctx, ticket, after)

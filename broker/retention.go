@@ -9,15 +9,11 @@ import (
 // The minimum retention of the handoff protocol specification. The ledger keeps every append for
 // LedgerAge, and a handoff is closed ninety days after its submission at the latest
 // (lifecycle.Deadline). The first append of a handoff that closed then must still be kept for
-// completedAge. That, rather than the escalations, determines LedgerAge, plus ten days in which no
+// 90 days. That, rather than the escalations, determines LedgerAge, plus ten days in which no
 // supervisor may run.
 const (
 	// LedgerAge is how long the ledger keeps an append.
 	LedgerAge = 190 * 24 * time.Hour
-
-	activeAge     = 30 * 24 * time.Hour  // after its end
-	completedAge  = 90 * 24 * time.Hour  // after its end
-	escalationAge = 180 * 24 * time.Hour // after the escalation
 	// openAge is the longest time that a handoff may be open: the longest deadline.
 	openAge = time.Duration(protocol.DeadlineMaxMS) * time.Millisecond
 )
@@ -26,9 +22,9 @@ const (
 // because of their age. If it is not, and starts late, it has lost entries.
 func (l LedgerInfo) MayHaveDropped(now time.Time) bool { return now.Sub(l.Began) >= LedgerAge }
 
-// DroppedAt returns when the ledger starts to drop a handoff: its first append, and with it the
+// droppedAt returns when the ledger starts to drop a handoff: its first append, and with it the
 // package, then reaches the ledger's age limit.
-func (h Head) DroppedAt() time.Time {
+func (h Head) droppedAt() time.Time {
 	began := h.State.SubmittedAt
 	if !h.At.IsZero() && h.At.Before(began) { // the submitter's clock was ahead; the engine's counts
 		began = h.At
@@ -40,6 +36,6 @@ func (h Head) DroppedAt() time.Time {
 // it. left is the time until the ledger starts to drop it. It is a sign that no supervisor runs, or
 // that a clock is wrong, and the only way in which an open handoff can be lost because of its age.
 func (h Head) OpenTooLong(now time.Time) (left time.Duration, tooLong bool) {
-	dropped := h.DroppedAt()
+	dropped := h.droppedAt()
 	return dropped.Sub(now), !h.State.Closed && now.After(dropped.Add(openAge-LedgerAge+time.Hour))
 }

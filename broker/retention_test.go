@@ -10,14 +10,17 @@ import (
 // The minimums of document 1 §7.3 hold by arithmetic, and there is a rest.
 // Whoever lengthens the deadline, or shortens the ledger, finds out here.
 func TestTheLedgerKeepsWhatTheDocumentAsksFor(t *testing.T) {
-	const rest = 10 * 24 * time.Hour // in which no supervisor runs, though a deadline has passed
+	const (
+		day  = 24 * time.Hour
+		rest = 10 * day // in which no supervisor runs, though a deadline has passed
+	)
 	for _, c := range []struct {
 		what string
 		age  time.Duration // that the oldest append concerned may reach
 	}{
-		{"an open handoff, and 30 days after its end", openAge + activeAge + rest},
-		{"a completed one for 90 days, from its first append on", openAge + completedAge + rest},
-		{"an escalation for 180 days", escalationAge},
+		{"an open handoff, and 30 days after its end", openAge + 30*day + rest},
+		{"a completed one for 90 days, from its first append on", openAge + 90*day + rest},
+		{"an escalation for 180 days", 180 * day},
 	} {
 		if LedgerAge < c.age {
 			t.Errorf("the ledger keeps an append for %v, and must for %v: %s", LedgerAge, c.age, c.what)

@@ -198,7 +198,7 @@ func (b *Broker) Members(ctx context.Context, group protocol.State) ([]protocol.
 func (b *Broker) readMembers(ctx context.Context, group protocol.State, room int64) ([]protocol.MemberReturn, error) {
 	members := make([]protocol.MemberReturn, group.Aggregate.Size)
 	results := make([]uint64, len(members)) // the entries that hold them
-	err := forEachParallel(ctx, readsAtOnce, len(members), func(ctx context.Context, n int) (err error) {
+	err := forEachParallel(ctx, len(members), func(ctx context.Context, n int) (err error) {
 		members[n], results[n], err = b.readMember(ctx, group.ChildTicket(n))
 		return err
 	})

@@ -24,16 +24,11 @@ const (
 )
 
 // Answerer answers one question. ctx ends when the time for the answer is up. A *protocol.Error is
-// for the caller that asked; see WireError for the others.
+// for the caller that asked; see ErrorFromWire for the others.
 type Answerer func(ctx context.Context, question []byte) ([]byte, error)
 
 // CodeAnswerFailed is the code of an answerer's error that has no code.
 const CodeAnswerFailed protocol.Code = "error"
-
-// WireError returns an Answerer's error in the form that the caller gets: a *protocol.Error with
-// its code, field and message, ErrUnreachable (wrapped) if the answerer did not reach the engine or
-// ran out of time, and the bare text of any other.
-func WireError(err error) error { return ErrorFromWire(ErrorToWire(err)) }
 
 // ErrorToWire returns an Answerer's error in the form that an engine sends.
 func ErrorToWire(err error) *protocol.Error {
@@ -47,7 +42,9 @@ func ErrorToWire(err error) *protocol.Error {
 	return &protocol.Error{Code: CodeAnswerFailed, Message: err.Error()}
 }
 
-// ErrorFromWire returns the error that ErrorToWire encoded.
+// ErrorFromWire returns the error that ErrorToWire encoded: a *protocol.Error with its code, field
+// and message, ErrUnreachable (wrapped) if the answerer did not reach the engine or ran out of time,
+// and the bare text of any other.
 func ErrorFromWire(e *protocol.Error) error {
 	switch e.Code {
 	case protocol.CodeUnreachable:

@@ -217,6 +217,7 @@ func (b *Broker) CheckTarget(ctx context.Context, in Prepared) (agent string, er
 func (b *Broker) resubmit(ctx context.Context, in Prepared, why error) (Head, error) {
 	head, err := b.submittedBefore(ctx, in, why)
 	if err == nil {
+		head.Repeated = true
 		b.finishSubmission(ctx, head)
 		b.callForBids(ctx, head)
 		if lifecycle.AwaitsWorkspace(head.State) || wasTurnedAway(head.State) != nil {
@@ -237,6 +238,7 @@ func (b *Broker) callForBids(ctx context.Context, head Head) {
 // the race for the last place, it is refused, as it would have been a moment later.
 func (b *Broker) joinSubmitted(ctx context.Context, head Head) (Head, error) {
 	joined, err := b.EnsureWorkspace(ctx, head)
+	joined.Repeated = head.Repeated
 	if err != nil {
 		b.log.Warn("no place in the workspace yet; a supervisor will reserve it", "ticket", head.Ticket, "err", err)
 		return head, nil

@@ -76,14 +76,14 @@ func (b *Broker) Workspaces(ctx context.Context) ([]protocol.Workspace, error) {
 	return all, err
 }
 
-// WorkspaceDecider returns the events to append to a workspace. A step without events means nothing
+// workspaceDecider returns the events to append to a workspace. A step without events means nothing
 // to do.
-type WorkspaceDecider func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error)
+type workspaceDecider func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error)
 
 // updateWorkspace reads the head of a workspace, appends the events that decide returns, and starts
 // over if another append came first. decide is called again with each head, and makes its other
 // reads afterwards, so its view of a handoff is never older than the workspace.
-func (b *Broker) updateWorkspace(ctx context.Context, name string, decide WorkspaceDecider) (lifecycle.WorkspaceStep, error) {
+func (b *Broker) updateWorkspace(ctx context.Context, name string, decide workspaceDecider) (lifecycle.WorkspaceStep, error) {
 	for try := 0; ; try++ {
 		head, err := b.workspaceHead(ctx, name)
 		if err != nil {

@@ -25,7 +25,7 @@ func (c *chainVerifier) verifyDigests(change protocol.Change, report func(Kind, 
 		case ref != nil && ref.Digest != named && !isDerived(ticket):
 			report(KindHash, "refers to the package %s, and names the digest %s", ref.Digest, named)
 		case ref == nil && len(*inline) > 0 && !isPackage(*inline, named, ticket):
-			report(KindHash, "has another package than its digest says: it is %s, not %s", broker.RefOf(*inline).Digest, named)
+			report(KindHash, "the digest of its package is %s, and it names %s", broker.RefOf(*inline).Digest, named)
 		}
 		if ref == nil || c.readBody == nil || c.bodiesRead[*ref] {
 			continue

@@ -75,7 +75,7 @@ func TestVerifyPackageInAppend(t *testing.T) {
 	forge(func(s *protocol.Submitted) { s.Package, s.Blob = nil, &ref })
 	report, err := VerifyLedger(w.ctx, w.b, nil)
 	w.must(err)
-	for i, words := range []string{"has another package than its digest says", "refers to the package " + ref.Digest} {
+	for i, words := range []string{"the digest of its package is", "refers to the package " + ref.Digest} {
 		if p := report.Problems[i*report.Found/2]; p.Kind != KindHash || !strings.Contains(p.Message, words) {
 			t.Errorf("%+v, want %s", p, words)
 		}

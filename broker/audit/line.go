@@ -105,7 +105,7 @@ const unreadablePrefix = "cannot be read: "
 // unreadableRecord is the record of an append that cannot be read, because another program has
 // written it into the ledger. It is exported like any other.
 func unreadableRecord(e broker.Entry, err error) protocol.AuditRecord {
-	reason := "stands on no handoff's subject"
+	reason := "is on the subject of no handoff"
 	if e.Ticket != "" {
 		reason = unreadablePrefix + err.Error()
 	}

@@ -179,7 +179,7 @@ func (v *fileVerifier) verifyLine(text []byte, location uint64, at Problem) erro
 		return nil
 	case endEventType:
 		if v.endSeen = true; line.Lines != at.Line-1 {
-			v.addProblem(at, KindMissing, "says that %d lines precede it, and there are %d", line.Lines, at.Line-1)
+			v.addProblem(at, KindMissing, "names %d lines before it, and there are %d", line.Lines, at.Line-1)
 		}
 		return nil
 	}

@@ -197,16 +197,12 @@ func (j *Engine) replay(ctx context.Context, after uint64, start func(after uint
 	for failures := 0; ; failures++ {
 		before := after
 		err := j.replayOnce(ctx, &after, start(after), end, fn)
-		var mine *callerError
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case errors.As(err, &mine):
-			return mine.err
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case j.isClosed():
-			return broker.ErrClosed
+		}
+		switch end := j.endOf(ctx, err); {
+		case end != nil:
+			return end
 		case after > before:
 			failures = 0
 		case failures == replayTries || errors.Is(err, broker.ErrUnreachable):
@@ -219,6 +215,21 @@ func (j *Engine) replay(ctx context.Context, after uint64, start func(after uint
 type callerError struct{ err error }
 
 func (e *callerError) Error() string { return e.err.Error() }
+
+// endOf returns the error that ends a loop over entries for good: that of the caller's function or
+// context, or ErrClosed; nil if err is none of them.
+func (j *Engine) endOf(ctx context.Context, err error) error {
+	var mine *callerError
+	switch {
+	case errors.As(err, &mine):
+		return mine.err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case j.isClosed():
+		return broker.ErrClosed
+	}
+	return nil
+}
 
 func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.ConsumerConfig,
 	end func(context.Context) (uint64, error), fn func(broker.Entry) error) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -26,6 +27,7 @@ const (
 	// subjectsMax is more than the subjects of any stream: as an offset it makes the engine count them
 	// and list none.
 	subjectsMax = 1_000_000_000
+	lanesAtOnce = 16 // that are read in parallel
 )
 
 // Queues implements broker.Engine. With 200 agents it takes 6 requests and one per non-empty lane:
@@ -79,25 +81,38 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 		}
 		lanes = append(lanes, others...)
 	}
+	var group errgroup.Group
+	group.SetLimit(lanesAtOnce)
+	for i := range lanes {
+		group.Go(func() error { return j.age(ctx, &lanes[i], first) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
 	all := make([]broker.QueueStatus, 0, len(lanes))
 	for _, lane := range lanes {
-		// From the floor on, so that the engine finds the first offer without scanning all subjects of a
-		// deep queue.
-		oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
-		if errors.Is(err, broker.ErrNotFound) {
-			continue // meanwhile the last one was taken
+		if !lane.Oldest.IsZero() {
+			all = append(all, lane.QueueStatus)
 		}
-		if err != nil {
-			return nil, err
-		}
-		lane.Oldest = oldest.Time.UTC()
-		if lane.Waiting, err = j.waitingSince(ctx, lane, oldest); err != nil {
-			return nil, err
-		}
-		all = append(all, lane.QueueStatus)
 	}
 	sortQueues(all)
 	return all, nil
+}
+
+// age reads when the first offers of a lane were queued; none is left if meanwhile the last one was taken.
+// The search begins at the floor, so that the engine finds the first offer without scanning all subjects
+// of a deep queue.
+func (j *Engine) age(ctx context.Context, lane *laneState, first uint64) error {
+	oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
+	if errors.Is(err, broker.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	lane.Oldest = oldest.Time.UTC()
+	lane.Waiting, err = j.waitingSince(ctx, *lane, oldest)
+	return err
 }
 
 // waitingSince returns when the first undelivered offer of a lane was queued.

@@ -80,14 +80,11 @@ func (j *Engine) Since(ctx context.Context, at time.Time) (broker.Entry, error) 
 // Tail implements broker.Engine.
 func (j *Engine) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
 	err := j.tail(ctx, from, fn)
-	var mine *callerError
-	switch {
-	case errors.As(err, &mine):
-		return mine.err
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case j.isClosed():
-		err = broker.ErrClosed
+	switch end := j.endOf(ctx, err); {
+	case end == broker.ErrClosed:
+		err = end
+	case end != nil:
+		return end
 	case !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrLedgerChanged) && !errors.Is(err, broker.ErrNotAllowed):
 		err = fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
 	}

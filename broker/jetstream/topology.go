@@ -198,7 +198,7 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			// yet.
 		},
 		{
-			Name: WorkspaceStream, Description: "what the handoffs of a workflow share: one subject a workflow, its last message is its head",
+			Name: WorkspaceStream, Description: "variables and locks of workflows: one subject a workflow, its last message is its head",
 			Subjects: []string{workspacePrefix + "*"}, Replicas: replicas, MaxMsgsPerSubject: workspaceAppends,
 			MaxAge: broker.LedgerAge, DenyDelete: true, DenyPurge: true, Duplicates: duplicateWindow,
 		},

@@ -54,6 +54,7 @@ var familyCases = []conformanceCase{
 	{"children are in the trace of their parent", testTraces},
 	{"what an absence brought to a person goes back once", testAbsenceReturns},
 	{"a denial is final", testDenialFinal},
+	{"a handoff is offered at its start, once", testStart},
 	{"bids are asked for, compared and answered once", testBids},
 	{"bids are compared when the time to bid is over", testBidsInTime},
 	{"calls for bids end with what they are for", testBidsCancelled},

@@ -87,7 +87,7 @@ func (m *Memory) Ask(ctx context.Context, verb string, question []byte) ([]byte,
 	case ctx.Err() != nil:
 		return fail(ctx.Err())
 	case err != nil:
-		return fail(broker.WireError(err))
+		return fail(broker.ErrorFromWire(broker.ErrorToWire(err)))
 	}
 	return slices.Clone(answer), nil
 }
