@@ -268,7 +268,7 @@ func (c *Chat) post(ctx context.Context, body []byte) (string, error) {
 	}
 	var r chatResponse
 	if err := json.Unmarshal(said, &r); err != nil {
-		return "", errors.New("the endpoint answers with what is not JSON of a chat")
+		return "", errors.New("the endpoint's answer is not JSON of a chat")
 	}
 	if len(r.Choices) == 0 || r.Choices[0].Message.Content == nil {
 		return "", errors.New("the endpoint answers without a choice")

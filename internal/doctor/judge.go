@@ -95,6 +95,7 @@ const (
 	needsServer        // a connection
 	needsStore         // JetStream
 	needsStreams       // those of Handoff
+	needsHeads         // the handoffs; it fails if they could not be read
 )
 
 // check is one line of the doctor.
@@ -120,16 +121,16 @@ var checks = []check{
 	{"workers", needsStreams, "", judgeWorkers},
 	{"paused", needsStreams, "", judgePaused},
 	{"breakers", needsStreams, "", judgeBreakers},
-	{"gates", needsStreams, "", judgeGates},
-	{"takers", needsStreams, "", judgeUnknownAgents},
+	{"gates", needsHeads, "", judgeGates},
+	{"takers", needsHeads, "", judgeUnknownAgents},
 	{"strays", needsStreams, "", judgeStrays},
-	{"stuck", needsStreams, "", judgeStuck},
-	{"deadlocks", needsStreams, "", judgeDeadlocks},
-	{"late", needsStreams, "", judgeLate},
-	{"age", needsStreams, "", judgeAge},
-	{"lineages", needsStreams, "", judgeLineages},
+	{"stuck", needsHeads, "", judgeStuck},
+	{"deadlocks", needsHeads, "", judgeDeadlocks},
+	{"late", needsHeads, "", judgeLate},
+	{"age", needsHeads, "", judgeAge},
+	{"lineages", needsHeads, "", judgeLineages},
 	{CheckPeople, needsStreams, "", judgePeople},
-	{"ledger", needsStreams, "", judgeLedger},
+	{"ledger", needsHeads, "", judgeLedger},
 	{"index", needsStreams, "", judgeIndex},
 }
 
@@ -143,6 +144,8 @@ func Judge(x Examination, skip []string) []Finding {
 		f := Finding{}
 		if err := x.engine.Unanswered[c.asks]; c.asks != "" && err != nil {
 			f = Fail("see that these credentials may ask the engine about its streams", "could not be read: %v", err)
+		} else if c.needs == needsHeads && x.headsErr != nil {
+			f = Fail("check the engine, and try again", "the handoffs could not be read: %v", x.headsErr)
 		} else {
 			f = c.judge(x)
 		}
@@ -162,7 +165,7 @@ func (x Examination) reached() needs {
 	case x.openErr != nil:
 		return needsStore
 	}
-	return needsStreams
+	return needsHeads
 }
 
 // Thresholds.
@@ -424,7 +427,7 @@ func judgeQueues(x Examination) Finding {
 		case c.Paused:
 			f = Fail("nats consumer resume "+c.Stream+" "+c.Name, "the %s lane of %s is paused at the engine", c.Lane, c.Agent)
 		case c.AckPendingMax > 0 && c.AckPending >= c.AckPendingMax:
-			f = Fail("see what its workers do", "the %s lane of %s delivers no more: %d offers are held", c.Lane, c.Agent, c.AckPending)
+			f = Fail("look at its workers", "the %s lane of %s delivers no more: %d offers are held", c.Lane, c.Agent, c.AckPending)
 		case c.Pending > 0 && c.Waiting > 0 && !c.Moved:
 			f = Fail(again, "the %s lane of %s is stuck: %d offers wait, workers ask, and none is delivered", c.Lane, c.Agent, c.Pending)
 		case len(c.Odd) > 0:

@@ -225,7 +225,7 @@ func judgeBreakers(x Examination) Finding {
 	}
 	switch {
 	case len(names) > 0:
-		return Warn("see what fails there", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpBreaker, "agent", names[0])
+		return Warn("look at its failures", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpBreaker, "agent", names[0])
 	case have == 0:
 		return OK("no breaker is set")
 	}
@@ -233,9 +233,6 @@ func judgeBreakers(x Examination) Finding {
 }
 
 func judgeUnknownAgents(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	agents := map[string]bool{}
 	for _, a := range x.agents {
 		if !a.registered && a.queued > 0 {
@@ -255,18 +252,7 @@ func judgeUnknownAgents(x Examination) Finding {
 	return OK("every offer is for an agent that exists")
 }
 
-// headsFailed is the finding of every check of handoffs if the heads could not be read.
-func (x Examination) headsFailed() (Finding, bool) {
-	if x.headsErr == nil {
-		return Finding{}, false
-	}
-	return Fail("check the engine, and try again", "the handoffs could not be read: %v", x.headsErr), true
-}
-
 func judgeStuck(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	t, u := x.heads.stuck, x.heads.unreadable
 	const wrong = "the last entry of %s cannot be read: %s"
 	const mend = "restore the entry before it; if a newer program wrote it, update this program and the supervisors"
@@ -296,9 +282,6 @@ func judgeStuck(x Examination) Finding {
 }
 
 func judgeDeadlocks(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	t := x.heads.deadlocks
 	if t.n == 0 {
 		return OK("no handoffs wait for one another")
@@ -311,9 +294,6 @@ func judgeDeadlocks(x Examination) Finding {
 // judgeLineages finds handoffs that are so deep in their lineage that their agents may hand off in
 // a loop.
 func judgeLineages(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	t := x.heads.deep
 	if t.n == 0 {
 		return OK("every open handoff is less than %d levels deep", protocol.LineageDepthWarning)
@@ -324,9 +304,6 @@ func judgeLineages(x Examination) Finding {
 }
 
 func judgeLate(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	t := x.heads.overdue
 	if t.n == 0 {
 		return OK("0 late decisions")
@@ -336,9 +313,6 @@ func judgeLate(x Examination) Finding {
 }
 
 func judgeAge(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	keeps := time.Duration(0)
 	for _, s := range x.engine.Streams {
 		if s.Name == jetstream.LedgerStream {
@@ -365,9 +339,6 @@ func judgeAge(x Examination) Finding {
 }
 
 func judgeLedger(x Examination) Finding {
-	if f, failed := x.headsFailed(); failed {
-		return f
-	}
 	h, l := x.heads, x.ledger
 	v := integrity.Judge(integrity.Facts{Created: l.Created, Began: l.Began, First: l.First, Last: l.Last, LastAt: l.LastAt,
 		Messages: l.Messages, Accepted: l.Accepted, Now: x.now, Seen: []integrity.Seen{{By: "the index", Created: l.Created, Last: x.indexed.Seq}}})

@@ -53,7 +53,8 @@ type Node struct {
 	Closed      bool             `json:"closed"`
 	Outcome     protocol.Outcome `json:"outcome"`
 	SubmittedAt time.Time        `json:"submitted_at,omitzero"`
-	TookMS      int64            `json:"took_ms"` // to its end, or to now
+	StartAt     time.Time        `json:"start_at,omitzero"` // while it waits for its start
+	TookMS      int64            `json:"took_ms"`           // to its end, or to now
 	Description string           `json:"description,omitempty"`
 	ChainEnd    bool             `json:"chain_end,omitempty"` // the last of a chain, which has ended if this is closed
 	Children    []*Node          `json:"children,omitempty"`
@@ -175,6 +176,9 @@ func (f *treeBuilder) read(ctx context.Context, ticket string) (*Node, error) {
 	node.state = s
 	node.Type, node.Source, node.Phase, node.Closed, node.Outcome = s.Type, s.Source, s.Phase, s.Closed, s.Outcome
 	node.Agent, node.SubmittedAt = agentOf(s), s.SubmittedAt
+	if s.Gate.First() == protocol.GateStart && !s.Closed {
+		node.StartAt = s.StartAt
+	}
 	return node, nil
 }
 

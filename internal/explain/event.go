@@ -19,9 +19,20 @@ import (
 // By names the originator of an event. The id of a holder is cut to 8 characters.
 func By(by string) string {
 	if _, err := uuid.Parse(by); err == nil {
-		return "holder " + by[:8]
+		return "worker " + by[:8]
 	}
 	return by
+}
+
+// AgentsOf lists the agents that an entry concerns: the one that has the handoff after it, and those
+// that its events name.
+func AgentsOf(c protocol.Change) []string {
+	agents := []string{c.Record.State.Agent}
+	for _, e := range c.Record.Events {
+		o := protocol.OutlineOf(e)
+		agents = append(agents, o.From, o.Agent, o.To)
+	}
+	return agents
 }
 
 // Event returns the originator of an event, and its details in words: those of its fields with a tag
@@ -125,7 +136,7 @@ func together(e protocol.Event) (words string, own bool) {
 		case e.Reason == protocol.NotAcknowledged:
 			words = "the claim was not acknowledged in time; not charged"
 		default:
-			words = "the holder of the claim is gone; not charged"
+			words = "the worker of the claim is gone; not charged"
 		}
 	case *protocol.Deadlocked:
 		words = fmt.Sprintf("the handoffs that hold the slots of %s wait for it: a circle of %s", e.Agent, Count(len(e.Cycle), "handoff"))

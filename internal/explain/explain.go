@@ -308,7 +308,7 @@ func (x *explainer) noWorkerServes() string {
 	agent := x.State.Agent
 	for _, h := range x.Directory.Holders {
 		if h.Agent == agent && h.Draining {
-			return "its last workers are finishing what they have and take nothing new"
+			return "its last workers finish their handoffs and take nothing new"
 		}
 	}
 	if since, seen := x.Directory.LastPresent[agent]; seen {

@@ -25,6 +25,8 @@ func GateWords(s protocol.State) string {
 			return "bids"
 		}
 		return fmt.Sprintf("the bids of %s, until %s", enumerate(s.Bidding.Calls), Instant(s.Bidding.Until))
+	case protocol.GateStart:
+		return "its start, at " + Instant(s.StartAt)
 	case protocol.GateBreaker:
 		return fmt.Sprintf("%s to work again", gate.Agent)
 	case protocol.GateWorkspace:

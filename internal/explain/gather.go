@@ -92,6 +92,13 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	return s, nil
 }
 
+// At returns the situation of a state at an instant, in UTC. The directory is the present one, and
+// facts of other handoffs are left out.
+func At(ctx context.Context, b *broker.Broker, s protocol.State, at time.Time) (Situation, error) {
+	x := Situation{State: s, Now: at, Zone: time.UTC, Ahead: -1, Depth: -1}
+	return x, x.observe(ctx, b)
+}
+
 // circleOf finds the deadlock that includes a handoff: those that wait for it hold the slots that
 // it waits for.
 func circleOf(ctx context.Context, b *broker.Broker, s protocol.State, now time.Time) ([]string, error) {

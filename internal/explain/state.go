@@ -195,6 +195,14 @@ func Ended(s protocol.State) string {
 	return fmt.Sprintf("%s, %s after it was submitted", Ending(s), Duration(Took(s.SubmittedAt, s.ClosedAt)))
 }
 
+// Sentence is the phase of a handoff and the event that it waits for, or its end.
+func Sentence(s protocol.State) string {
+	if s.Closed {
+		return Ended(s)
+	}
+	return Phase(s) + ": waits for " + WaitingFor(s).Words
+}
+
 // To names the agent, and the requested target if that is different.
 func To(s protocol.State) string {
 	switch asked := s.TargetWords(); {

@@ -65,6 +65,7 @@ const (
 	rowUpdate = `UPDATE handoff SET seq=?,phase=?,outcome=?,agent=?,offer=?,updated=?,closed=?,reason=?,holder=?,
 		attempts=?,reroutes=?,level=?,tokens=?,cost=?,offered=?,taken=?,queue_ms=?,work_ms=?,whole_ms=?,accepts=?,acks=?,waits=?,inbox=?,dead=?,gate=?,gated=?,marks=?,governed=?,others=? WHERE id=?`
 	tallyAdd = `INSERT INTO tally VALUES (?,?,?,?,?,?) ON CONFLICT DO UPDATE SET n = n + excluded.n`
+	hourAdd  = `INSERT INTO hour VALUES (?,?,?) ON CONFLICT DO UPDATE SET n = n + excluded.n`
 	rowRead  = `SELECT id,agent,outcome,phase,priority,type,offered,taken,queue_ms,accepts,acks,gate,gated,governed FROM handoff WHERE ticket=?`
 )
 
@@ -373,10 +374,25 @@ func (b *batch) write(ctx context.Context) error {
 	return nil
 }
 
-// count brings the table of counts up to date.
+// hourMicros is an hour of the table of hours.
+const hourMicros = 3_600_000_000
+
+// inHour is the key of the table of hours.
+type inHour struct {
+	at      int64
+	outcome int // 0: submitted
+}
+
+// count brings the tables of counts up to date.
 func (b *batch) count(ctx context.Context) error {
-	changes := map[cell]int64{}
+	changes, hours := map[cell]int64{}, map[inHour]int64{}
 	for _, l := range b.order {
+		if l.isNew {
+			hours[inHour{l.after.submitted / hourMicros, 0}]++
+		}
+		if l.after.outcome != 0 && (l.isNew || l.counted.outcome == 0) {
+			hours[inHour{l.after.closed / hourMicros, l.after.outcome}]++
+		}
 		now := cell{l.agent, l.after.outcome, l.after.phase, l.after.priority, l.after.kind}
 		if !l.isNew {
 			changes[l.counted]--
@@ -390,6 +406,11 @@ func (b *batch) count(ctx context.Context) error {
 		}
 		if _, err := b.tx.ExecContext(ctx, tallyAdd, c.agent, c.outcome, c.phase, c.priority, c.kind, n); err != nil {
 			return fmt.Errorf("count handoffs: %w", err)
+		}
+	}
+	for h, n := range hours {
+		if _, err := b.tx.ExecContext(ctx, hourAdd, h.at, h.outcome, n); err != nil {
+			return fmt.Errorf("count the hours: %w", err)
 		}
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/filelock"
 )
 
-// Evidence is the file of an index that does not run. It proves what a ledger that may be damaged
-// once had, and is only read.
+// Evidence is the file of an index that does not run. It proves which entries a ledger had that
+// may be damaged since, and is only read.
 type Evidence struct {
 	Path   string
 	Ledger time.Time // which ledger; zero is none

@@ -39,7 +39,7 @@ func newGovernanceSums() governanceSums {
 }
 
 // add adds a handoff by its columns. agent is the one that has it, or had it last: the source of
-// what it hands off.
+// its hand-offs.
 func (s *governanceSums) add(agent int32, gate int, column sql.NullString) error {
 	if gate > 0 && gate <= len(s.gates) {
 		s.gates[gate-1].f.Waiting++

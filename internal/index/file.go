@@ -12,7 +12,7 @@ import (
 
 const (
 	// schemaVersion is raised with every change of the file's content or its meaning.
-	schemaVersion = 10
+	schemaVersion = 12
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )

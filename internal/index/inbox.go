@@ -48,7 +48,7 @@ func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
 	return lifecycle.InboxReasonFor(s, asked, registered)
 }
 
-// Waiting returns a page of the inbox of an agent, or of a person.
+// Waiting returns a page of the inbox of an agent, or of a person, or the number of its handoffs.
 func (ix *Index) Waiting(ctx context.Context, q ask.WaitingQuery) (ask.WaitingAnswer, error) {
 	if err := q.Validate(); err != nil {
 		return ask.WaitingAnswer{}, err
@@ -59,20 +59,48 @@ func (ix *Index) Waiting(ctx context.Context, q ask.WaitingQuery) (ask.WaitingAn
 		return ask.WaitingAnswer{}, err
 	}
 	return read(ctx, ix, q.Question, func(v view, a *ask.WaitingAnswer) (err error) {
+		if q.Count {
+			return v.countWaiting(q, a)
+		}
 		row := func(rows *sql.Rows) (ask.WaitingRow, cursor, error) {
 			var reason int
 			row, at, err := v.row(rows, &reason)
 			return ask.WaitingRow{Row: row, Inbox: inboxReasons.word(reason)}, at, err
 		}
 		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, row, func(limit int) (string, []any) {
-			return v.waitingQuery(q, after, limit)
+			var from int64
+			if after != nil {
+				from = after.id
+			}
+			return fmt.Sprintf(`SELECT %s, CASE waits WHEN 0 THEN %d ELSE waits END FROM handoff WHERE id IN
+				(SELECT id FROM (%s) WHERE id > ? ORDER BY id LIMIT %d) ORDER BY id`, rowColumns, reviewNumber,
+				strings.Join(v.waiting(q, "id"), " UNION ALL "), limit), []any{from}
 		})
 		return err
 	})
 }
 
-// waitingQuery is the SQL of a page of an inbox, in the order of submission.
-func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string, []any) {
+// countWaiting counts the handoffs of an inbox. The parts are in the order of their last change as far
+// as an index has it, so that the count is bounded and the first of them is among the counted.
+func (v view) countWaiting(q ask.WaitingQuery, a *ask.WaitingAnswer) error {
+	var parts []string
+	for _, part := range v.waiting(q, "updated") {
+		if q.Free {
+			part += " AND holder = ''"
+		}
+		parts = append(parts, fmt.Sprintf("SELECT * FROM (%s LIMIT %d)", part, ask.CountedMax+1))
+	}
+	a.Handoffs = []ask.WaitingRow{}
+	return v.each(func(rows *sql.Rows) error {
+		var since int64
+		err := rows.Scan(&a.Counted, &since)
+		a.Counted, a.Since = min(a.Counted, ask.CountedMax+1), fromMicros(since)
+		return err
+	}, "SELECT count(*), coalesce(min(updated), 0) FROM ("+strings.Join(parts, " UNION ALL ")+")")
+}
+
+// waiting are the queries whose results together are an inbox: each selects a column.
+func (v view) waiting(q ask.WaitingQuery, column string) []string {
 	agent, known := v.st.names.find(q.Agent)
 	if !known {
 		agent = -1
@@ -81,20 +109,16 @@ func (v view) waitingQuery(q ask.WaitingQuery, after *cursor, limit int) (string
 	if q.Agent == protocol.Human {
 		asked = "(source = agent OR source NOT IN (" + v.numbers(q.Registered) + "))"
 	}
-	var from int64
-	if after != nil {
-		from = after.id
-	}
-	selectRows := "SELECT " + rowColumns + ", "
+	from := "SELECT " + column + " FROM handoff WHERE "
 	parts := []string{
-		selectRows + fmt.Sprintf("CASE waits WHEN 0 THEN %d ELSE waits END AS waits FROM handoff WHERE inbox <> 0 AND inbox = %d AND id > ?1", reviewNumber, agent),
-		selectRows + fmt.Sprintf("waits FROM handoff WHERE waits = %d AND %s AND id > ?1", questionNumber, asked),
-		selectRows + fmt.Sprintf("waits FROM handoff WHERE agent = %d AND outcome = 0 AND waits BETWEEN 1 AND %d AND id > ?1", agent, questionNumber-1),
+		from + fmt.Sprintf("inbox <> 0 AND inbox = %d", agent),
+		from + fmt.Sprintf("waits = %d AND %s", questionNumber, asked),
+		from + fmt.Sprintf("agent = %d AND outcome = 0 AND waits BETWEEN 1 AND %d", agent, questionNumber-1),
 	}
 	if below := v.numbers(q.Below); below != "" {
-		parts = append(parts, selectRows+fmt.Sprintf("waits FROM handoff WHERE inbox <> 0 AND waits = %d AND inbox IN (%s) AND source <> %d AND id > ?1", approvalNumber, below, agent))
+		parts = append(parts, from+fmt.Sprintf("inbox <> 0 AND waits = %d AND inbox IN (%s) AND source <> %d", approvalNumber, below, agent))
 	}
-	return strings.Join(parts, " UNION ALL ") + fmt.Sprintf(" ORDER BY id LIMIT %d", limit), []any{from}
+	return parts
 }
 
 // numbers lists the numbers of agents for SQL.

@@ -55,10 +55,19 @@ func TestWaiting(t *testing.T) {
 		registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{"ann": {EscalatesTo: "lead"}, "lead": {EscalatesTo: "boss"}, "boss": {}}}
 		for _, agent := range []string{"ann", "lead", "boss", protocol.Human, "stranger"} {
 			want := map[string]lifecycle.InboxReason{}
+			free, first := 0, time.Time{}
 			for _, k := range w.heads {
-				if reason := lifecycle.InboxReasonFor(k.State, agent, registered); reason != lifecycle.InboxNone {
-					want[k.Ticket] = reason
-					reasons[reason]++
+				reason := lifecycle.InboxReasonFor(k.State, agent, registered)
+				if reason == lifecycle.InboxNone {
+					continue
+				}
+				want[k.Ticket] = reason
+				reasons[reason]++
+				if k.Holder == "" {
+					free++
+				}
+				if first.IsZero() || k.UpdatedAt.Before(first) {
+					first = k.UpdatedAt
 				}
 			}
 			q := ask.WaitingQuery{Agent: agent, Limit: 1 + w.rng.IntN(30), Registered: slices.Collect(maps.Keys(registered.Agents)),
@@ -81,6 +90,14 @@ func TestWaiting(t *testing.T) {
 			}
 			if !maps.Equal(got, want) {
 				t.Fatalf("the inbox of %s has %d handoffs, want %d:\n%v\n%v", agent, len(got), len(want), got, want)
+			}
+			q.Count = true
+			if a, err := ix.Waiting(t.Context(), q); err != nil || a.Counted != len(want) || !a.Since.Equal(first) || len(a.Handoffs) > 0 {
+				t.Errorf("the inbox of %s has a count of %d since %v, want %d since %v: %v", agent, a.Counted, a.Since, len(want), first, err)
+			}
+			q.Free = true
+			if a, err := ix.Waiting(t.Context(), q); err != nil || a.Counted != free {
+				t.Errorf("%s has %d that no worker has, want %d: %v", agent, a.Counted, free, err)
 			}
 		}
 	}
@@ -174,6 +191,22 @@ func TestSeries(t *testing.T) {
 		}
 		if b.Submitted != want.Submitted || b.Succeeded != want.Succeeded || b.Failed != want.Failed || b.Whole.Count != want.Whole.Count {
 			t.Errorf("bucket %d is %+v, want %+v", i, b, want)
+		}
+	}
+	hour := w.heads[0].SubmittedAt.Truncate(time.Hour)
+	for _, until := range []time.Time{hour.Add(time.Hour), hour.Add(30 * time.Hour)} {
+		q := ask.SeriesQuery{Since: hour, Until: until, BucketMS: time.Hour.Milliseconds()}
+		scanned, err := ix.Series(t.Context(), q)
+		q.Counts = true
+		counted, noCounts := ix.Series(t.Context(), q)
+		if err != nil || noCounts != nil || len(counted.Buckets) != len(scanned.Buckets) {
+			t.Fatalf("%v, %v", err, noCounts)
+		}
+		for i, b := range scanned.Buckets {
+			b.Whole = ask.Durations{}
+			if counted.Buckets[i] != b {
+				t.Errorf("hour %d: counted %+v, scanned %+v", i, counted.Buckets[i], b)
+			}
 		}
 	}
 	for name, wrong := range map[string]ask.SeriesQuery{

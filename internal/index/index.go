@@ -159,17 +159,23 @@ func (ix *Index) current() (*store, <-chan struct{}) {
 	return ix.store, ix.changed
 }
 
-// rebuild starts a new file at the same path. Only Run calls it, as the only writer.
-func (ix *Index) rebuild(why error) error {
+// dropStore closes the store, and returns it.
+func (ix *Index) dropStore() *store {
 	ix.mu.Lock()
 	old := ix.store
 	ix.store = nil
 	ix.notifyLocked()
 	ix.mu.Unlock()
-	ix.log.Warn("rebuilding the index from the ledger", "file", ix.path, "why", why)
 	if old != nil {
 		_ = old.close() // a damaged store may fail to close
 	}
+	return old
+}
+
+// rebuild starts a new file at the same path. Only Run calls it, as the only writer.
+func (ix *Index) rebuild(why error) error {
+	ix.log.Warn("rebuilding the index from the ledger", "file", ix.path, "why", why)
+	ix.dropStore()
 	// Another program may have put a file there meanwhile.
 	if _, err := fileVersion(ix.path); err != nil {
 		return err

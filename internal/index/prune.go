@@ -20,6 +20,10 @@ func (st *store) prune(ctx context.Context, first uint64) (int64, error) {
 	for _, statement := range []string{
 		`INSERT INTO tally SELECT agent, outcome, phase, priority, type, -count(*) FROM handoff WHERE id` + dropped +
 			` GROUP BY 1, 2, 3, 4, 5 ON CONFLICT DO UPDATE SET n = n + excluded.n`,
+		`INSERT INTO hour SELECT submitted / 3600000000, 0, -count(*) FROM handoff WHERE id` + dropped +
+			` GROUP BY 1 ON CONFLICT DO UPDATE SET n = n + excluded.n`,
+		`INSERT INTO hour SELECT closed / 3600000000, outcome, -count(*) FROM handoff WHERE outcome <> 0 AND id` + dropped +
+			` GROUP BY 1, 2 ON CONFLICT DO UPDATE SET n = n + excluded.n`,
 		"DELETE FROM text WHERE rowid" + dropped,
 		"DELETE FROM past WHERE handoff" + dropped,
 		"DELETE FROM handoff WHERE id" + dropped,

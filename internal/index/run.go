@@ -124,14 +124,7 @@ func (ix *Index) recover(err error) (left error, fatal bool) {
 
 // reopen reads the file again.
 func (ix *Index) reopen(why error) error {
-	ix.mu.Lock()
-	old := ix.store
-	ix.store = nil
-	ix.notifyLocked()
-	ix.mu.Unlock()
-	if old != nil {
-		_ = old.close()
-	}
+	old := ix.dropStore()
 	st, err := ix.openStore()
 	if err != nil {
 		return err

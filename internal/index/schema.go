@@ -25,6 +25,9 @@ import (
 //
 // tally counts the handoffs of each combination of the fields that have few values. Counting a
 // million rows takes some 200 ms.
+//
+// hour counts the handoffs that were submitted in an hour since 1970, with outcome 0, and those that
+// closed in it with each outcome.
 const schema = `
 CREATE TABLE position (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -64,6 +67,7 @@ CREATE TABLE tally (
 	agent INTEGER NOT NULL, outcome INTEGER NOT NULL, phase INTEGER NOT NULL, priority INTEGER NOT NULL, type INTEGER NOT NULL,
 	n INTEGER NOT NULL, PRIMARY KEY (agent, outcome, phase, priority, type)
 ) WITHOUT ROWID;
+CREATE TABLE hour (at INTEGER NOT NULL, outcome INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (at, outcome)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE text USING fts5 (words, content='', contentless_delete=1, detail=none, tokenize='ascii');
 `
 
@@ -71,16 +75,17 @@ CREATE VIRTUAL TABLE text USING fts5 (words, content='', contentless_delete=1, d
 // cost row by row. Partial indexes over few handoffs exist from the start, since they cost the
 // other handoffs nothing.
 //
-// Those with updated find the ids of a page by the last change without a look at the rows. ANALYZE
-// counts the rows of each value, by which SQLite chooses an index.
+// Those with updated find the ids of a page by the last change without a look at the rows, and by_agent
+// with waits an inbox: it is written with each change in any case. ANALYZE counts the rows of each value,
+// by which SQLite chooses an index.
 var secondary = []string{
-	`CREATE INDEX IF NOT EXISTS by_agent ON handoff (agent, outcome, updated)`,
+	`CREATE INDEX IF NOT EXISTS by_agent ON handoff (agent, outcome, updated, waits)`,
 	`CREATE INDEX IF NOT EXISTS by_source ON handoff (source, target, outcome, updated)`,
 	`CREATE INDEX IF NOT EXISTS by_target ON handoff (target, outcome, updated)`,
 	`CREATE INDEX IF NOT EXISTS by_outcome ON handoff (outcome)`,
 	`CREATE INDEX IF NOT EXISTS by_ended ON handoff (outcome, updated)`,
 	`CREATE INDEX IF NOT EXISTS by_phase ON handoff (phase)`,
-	`CREATE INDEX IF NOT EXISTS by_updated ON handoff (updated)`,
+	`CREATE INDEX IF NOT EXISTS by_updated ON handoff (updated, outcome)`,
 	`CREATE INDEX IF NOT EXISTS by_workflow ON handoff (workflow) WHERE workflow IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS by_conversation ON handoff (conversation) WHERE conversation IS NOT NULL`,
 	`CREATE INDEX IF NOT EXISTS by_task ON handoff (task) WHERE task IS NOT NULL`,

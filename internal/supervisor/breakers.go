@@ -120,23 +120,16 @@ func (b *breakers) wake() {
 // ends. It sleeps while there are neither.
 func (b *breakers) run(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-b.work:
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(successInterval):
+		if err := gathered(ctx, b.work, successInterval); err != nil {
+			return err
 		}
 		b.mu.Lock()
-		gathered := b.successes
+		counted := b.successes
 		b.successes = map[string]*successes{}
 		b.mu.Unlock()
-		for _, agent := range slices.Sorted(maps.Keys(gathered)) { // sorted, so that a simulation is repeatable
-			b.write(ctx, agent, gathered[agent].attempts)
-			for _, done := range gathered[agent].done {
+		for _, agent := range slices.Sorted(maps.Keys(counted)) { // sorted, so that a simulation is repeatable
+			b.write(ctx, agent, counted[agent].attempts)
+			for _, done := range counted[agent].done {
 				done()
 			}
 		}

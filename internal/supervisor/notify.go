@@ -89,18 +89,26 @@ func (n *notifier) notificationFor(ticket string) *notification {
 // together takes a few appends and not a thousand.
 const notifyInterval = 30 * time.Millisecond
 
+// gathered waits for a signal, and then for the interval in which more is gathered.
+func gathered(ctx context.Context, signal <-chan struct{}, interval time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-signal:
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(interval):
+	}
+	return nil
+}
+
 // run reconciles the handoffs that have notifications, until ctx ends.
 func (n *notifier) run(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-n.now:
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(notifyInterval):
+		if err := gathered(ctx, n.now, notifyInterval); err != nil {
+			return err
 		}
 		n.mu.Lock()
 		all := n.waiting

@@ -64,7 +64,7 @@ var (
 	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Claims of a polling agent, and one more while its last poll is recent.", agentLabelNames, nil)
 	drainingDesc  = prometheus.NewDesc("handoff_draining_workers", "Present workers that finish their handoffs and accept no new ones.", agentLabelNames, nil)
 	pausedDesc    = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabelNames, nil)
-	breakerDesc   = prometheus.NewDesc("handoff_breaker_state", "Breaker of an agent that failed of late: 0 closed, 1 half-open, 2 open.", agentLabelNames, nil)
+	breakerDesc   = prometheus.NewDesc("handoff_breaker_state", "Breaker of an agent that failed recently: 0 closed, 1 half-open, 2 open.", agentLabelNames, nil)
 	locksDesc     = prometheus.NewDesc("handoff_locks", "Locks on paths of workflows: those that handoffs have, and those that they wait for.", []string{"state"}, nil)
 )
 

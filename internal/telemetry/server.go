@@ -35,7 +35,7 @@ type check func(ctx context.Context) error
 
 // Server serves metrics and health checks over HTTP: /metrics for Prometheus, /healthz for
 // liveness (its loops run; restart the process if not) and /readyz for readiness (it can do its
-// work; wait if not, or repair what the answer names).
+// work; wait if not, or repair the problem that the answer names).
 type Server struct {
 	listener net.Listener
 	http     http.Server

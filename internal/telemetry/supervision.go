@@ -55,7 +55,7 @@ func (m *Metrics) Supervision(directory directory, sweepReasons []string) *Super
 		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another, and hand-offs refused as circular."),
 		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
 		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that used them.", "agent"),
-		cost:        m.counters("handoff_cost_micros_total", "What closed handoffs have cost, in millionths, by the agent that used it.", "agent"),
+		cost:        m.counters("handoff_cost_micros_total", "Cost of closed handoffs, in millionths, by the agent that used it.", "agent"),
 		barred:      m.counters("handoff_barred_total", "Hand-offs that a limit or a rule refused to the holder of a handoff.", "code"),
 		over:        m.counters("handoff_over_total", "Handoffs that used more than their limit, by the limit.", "limit"),
 		trips:       m.counters("handoff_breaker_trips_total", "Breakers of an agent that opened.", "agent"),

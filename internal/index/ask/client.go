@@ -63,8 +63,8 @@ func Verbs(answers Answers) map[string]broker.Answerer {
 	}
 }
 
-// Pages calls fn with page after page of a list, up to most handoffs; 0 is all. It returns
-// what all of them rest on, and the cursor of those that follow.
+// Pages calls fn with page after page of a list, up to most handoffs; 0 is all. It returns their position,
+// and the cursor of those that follow.
 func Pages(ctx context.Context, list func(context.Context, ListQuery) (ListAnswer, error), q ListQuery, most int, fn func(ListAnswer) error) (at Position, cursor string, err error) {
 	complete := true
 	for got := 0; ; {

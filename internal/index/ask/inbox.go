@@ -25,13 +25,22 @@ type WaitingQuery struct {
 	Below  []string `json:"below,omitempty"`
 	Limit  int      `json:"limit,omitempty"` // 0 is PageDefault
 	Cursor string   `json:"cursor,omitempty"`
+	// Count asks for the number of handoffs in place of the handoffs, up to CountedMax; with Free, only
+	// of those that no worker has.
+	Count bool `json:"count,omitempty"`
+	Free  bool `json:"free,omitempty"`
 }
 
-// WaitingAnswer is a page of an inbox.
+// CountedMax is how many handoffs of an inbox are counted at most.
+const CountedMax = 10_000
+
+// WaitingAnswer is a page of an inbox, or its number of handoffs.
 type WaitingAnswer struct {
 	Position
-	Handoffs []WaitingRow `json:"handoffs"`
-	Cursor   string       `json:"cursor,omitempty"` // of the next page; empty at the end
+	Handoffs []WaitingRow  `json:"handoffs"`
+	Cursor   string        `json:"cursor,omitempty"`  // of the next page; empty at the end
+	Counted  int           `json:"counted,omitempty"` // over CountedMax: there are more
+	Since    protocol.Time `json:"since,omitzero"`    // of the counted ones, the one that changed first
 }
 
 // WaitingRow is a handoff with the reason for which the inbox lists it.
@@ -79,6 +88,8 @@ type SeriesQuery struct {
 	Since    protocol.Time `json:"since"`
 	Until    protocol.Time `json:"until"`
 	BucketMS int64         `json:"bucket_ms"`
+	// Counts asks for no durations. Whole hours of all handoffs are then read from a table of them.
+	Counts bool `json:"counts,omitempty"`
 }
 
 // SeriesAnswer has every bucket from Since to Until, empty ones included.

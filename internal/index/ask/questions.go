@@ -33,7 +33,7 @@ const (
 type Filter struct {
 	Agent   []string           `json:"agent,omitempty" flag:"agent,,commas" doc:"in the queue or the hands of this {AGENT}, or last there"`
 	Source  []string           `json:"source,omitempty" flag:"source,,commas" doc:"handed off by this {AGENT}"`
-	Target  []string           `json:"target,omitempty" flag:"target" doc:"asked for this {TARGET}: an agent, or what it must be able to do"`
+	Target  []string           `json:"target,omitempty" flag:"target" doc:"submitted to this {TARGET}: an agent or a capability"`
 	From    []string           `json:"from,omitempty"` // the source, or an agent that had it, now or before
 	To      []string           `json:"to,omitempty"`   // the target, or an agent that had it, now or before
 	Phase   []protocol.Phase   `json:"phase,omitempty" flag:"phase,,commas" doc:"in this {PHASE}"`
@@ -86,7 +86,7 @@ type Position struct {
 	Complete bool `json:"complete"`
 }
 
-// SetPosition makes any answer, as each embeds a Position, say up to where it is right.
+// SetPosition makes any answer, as each embeds a Position, name the entry up to which it is right.
 func (p *Position) SetPosition(at Position) { *p = at }
 
 // Question has the fields that every question has. The index waits up to WaitMS until it
@@ -203,7 +203,7 @@ type FamilyQuery struct {
 	Ticket string `json:"ticket"`
 }
 
-// FamilyAnswer has the root first, and every parent before its children. More says that
+// FamilyAnswer has the root first, and every parent before its children. More means that
 // FamilyMax or FamilyBytesMax cut it off.
 type FamilyAnswer struct {
 	Position
@@ -243,7 +243,7 @@ type FiguresAnswer struct {
 	Refusals  []RefusalCount `json:"refusals"`   // the most frequent reasons
 	Workflows []CountGroup   `json:"workflows"`  // handoffs per workflow
 	// Barred are the hand-offs that a limit or a rule refused, the most frequent; Gates are by kind,
-	// and Budgets by dimension, those of which there is something to tell.
+	// and Budgets by dimension, those of which something is known.
 	Barred    []BarredCount   `json:"barred"`
 	Gates     []GateFigures   `json:"gates"`
 	Budgets   []BudgetFigures `json:"budgets"`
@@ -270,7 +270,7 @@ type GateFigures struct {
 }
 
 // BudgetFigures sum up one dimension of limits. The amounts are those of handoffs that follow from no
-// other: what follows from them is in their accounts.
+// other: their accounts have all that follows from them.
 type BudgetFigures struct {
 	Limit        string `json:"limit"`    // one of protocol.Dimensions
 	Handoffs     int64  `json:"handoffs"` // that have such a limit
@@ -327,7 +327,7 @@ type PositionAnswer struct {
 	FileBytes int64     `json:"file_bytes"`
 	Since     time.Time `json:"since"` // when this process opened it
 	Rebuilds  int64     `json:"rebuilds"`
-	// Filling says that the index reads the ledger from its beginning. Answers are right up
+	// Filling means that the index reads the ledger from its beginning. Answers are right up
 	// to their position, and slow.
 	Filling bool `json:"filling,omitempty"`
 }

@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +39,7 @@ func (q CountQuery) Validate() error {
 	if q.Had && !slices.Contains(q.By, ByTarget) {
 		return protocol.Errorf(protocol.CodeInvalid, "had", "goes with a count by target")
 	}
-	if err := oneOf("by", q.By, Bys); err != nil {
-		return err
-	}
-	return q.Filter.Validate()
+	return cmp.Or(oneOf("by", q.By, Bys), q.Filter.Validate())
 }
 
 // Validate refuses figures that no index sums up. Its errors are *protocol.Error.
