@@ -100,8 +100,9 @@ type Operator interface {
 	Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error)
 	// Raise adds to the limits of an open handoff.
 	Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error)
-	// Inbox returns the handoffs that wait for an agent or a person, the oldest change first.
-	// Without an index it reads the heads of all handoffs.
+	// Inbox returns the handoffs that wait for an agent or a person, the oldest change first. Without
+	// a name it is the caller's; a caller that may not see all handoffs reads no other's. Without an
+	// index it reads the heads of all handoffs, or returns broker.ErrNoAnswer to such a caller.
 	Inbox(ctx context.Context, agent string) ([]broker.Waiting, error)
 	// DeadLetters returns the unsuccessful closed handoffs, in the order of their ends. Without an
 	// index it reads the heads of all handoffs.
@@ -115,16 +116,16 @@ type Operator interface {
 // Cancel is the request to end a handoff.
 type Cancel struct {
 	Ticket string `json:"ticket"`
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" flag:"reason" doc:"why"`
 	// Children also cancels its children, even if the handoff itself is closed.
-	Children bool `json:"children,omitempty"`
+	Children bool `json:"children,omitempty" flag:"children" doc:"cancel the handoffs that it handed off, too"`
 }
 
 // Reroute is the request to offer a handoff to another agent.
 type Reroute struct {
 	Ticket string `json:"ticket"`
-	To     string `json:"to"`
-	Reason string `json:"reason,omitempty"`
+	To     string `json:"to" flag:"to" doc:"the {AGENT} that gets it; required"`
+	Reason string `json:"reason,omitempty" flag:"reason" doc:"why"`
 	// Deadline, if not zero, is the new deadline.
 	Deadline time.Time `json:"deadline,omitzero"`
 }
@@ -168,6 +169,12 @@ func (u Until) Ready(s protocol.State) (ready, ok bool) {
 	return false, false
 }
 
+// satisfied reports whether a handoff satisfies a known u.
+func (u Until) satisfied(s *protocol.State) bool {
+	ready, _ := u.Ready(*s)
+	return ready
+}
+
 func (u Until) check() error {
 	if _, ok := u.Ready(protocol.State{}); !ok {
 		return protocol.Errorf(protocol.CodeInvalid, "until", "is %q, must be %s, %s, %s or %s", protocol.CutText(string(u), 64), UntilClosed, UntilEnded, UntilAccepted, UntilAsked)
@@ -185,6 +192,23 @@ const (
 	// actBytesMax bounds requests that hold a ticket and a few words.
 	actBytesMax = 64 << 10
 )
+
+// waitSlack is how much earlier a wait of waitLong or more may end, so that many end together, and their
+// clients ask again together: to wake up for each one costs more than to serve it.
+const waitSlack, waitLong = 500 * time.Millisecond, 10 * time.Second
+
+// waitLimit checks the length of a wait, and returns how long it takes.
+func waitLimit(ms int64) (time.Duration, error) {
+	if ms < 0 || ms > WaitMax.Milliseconds() {
+		return 0, protocol.Errorf(protocol.CodeInvalid, "wait_ms", "is %d, must be 0 to %d", ms, WaitMax.Milliseconds())
+	}
+	limit := time.Duration(ms) * time.Millisecond
+	if limit >= waitLong {
+		now := time.Now()
+		limit = now.Add(limit).Truncate(waitSlack).Sub(now)
+	}
+	return limit, nil
+}
 
 // Repeat describes the effect of calling an operation twice.
 type Repeat string
@@ -270,6 +294,10 @@ var Operations = []Operation{
 	row("Approvals", "Approver", RoleSubmitter|RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for the caller's approval", bare((*Session).Approvals)),
 	row("Answer", "Source", RoleSubmitter|RoleOperator, Harmless, callBytesMax, 0, "answer the question of a handoff, or deny it", answer),
 	row("Claim", "Holder", RoleWorker, Once, actBytesMax, WaitMax, "claim the most urgent offer of an agent", claim),
+	row("Register", "Workers", RoleWorker, Harmless, callBytesMax, 0, "create the queue of an agent, and its profile if it has none", register),
+	row("Present", "Workers", RoleWorker, Harmless, actBytesMax, 0, "prolong the presence of a worker by its lease", (*Session).Present),
+	row("Leave", "Workers", RoleWorker, Harmless, actBytesMax, 0, "end the presence of a worker", leave),
+	row("ClaimMany", "Workers", RoleWorker, Once, actBytesMax, WaitMax, "claim offers for the slots of a worker", claimMany),
 	row("Acknowledge", "Holder", RoleWorker, Harmless, actBytesMax, 0, "accept an offer, refuse it, or name its conditions", acknowledge),
 	row("Heartbeat", "Holder", RoleWorker, Harmless, actBytesMax, 0, "keep a lease and read the changes", heartbeat),
 	row("Progress", "Holder", RoleWorker, Harmless, actBytesMax, 0, "record the progress of the work", progress),
@@ -325,7 +353,16 @@ var Operations = []Operation{
 	row("Take", "Operator", RoleOperator, Once, actBytesMax, 0, "give an open handoff to an agent", take),
 	row("Raise", "Operator", RoleOperator, Once, actBytesMax, 0, "add to the limits of an open handoff", raise),
 	row("Dismiss", "Operator", RoleOperator, Harmless, actBytesMax, 0, "remove a closed handoff from an inbox", dismiss),
-	row("Inbox", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person", byAgent((*Session).Inbox)),
+	row("Inbox", "Operator", RoleReader, Reads, actBytesMax, 0, "list the handoffs that wait for an agent or a person", inbox),
 	row("DeadLetters", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the handoffs that closed without success", (*Session).DeadLetters),
 	row("Attention", "Operator", RoleOperator, Reads, actBytesMax, 0, "list the open handoffs that need a person", attention),
+}
+
+// JSONOrText reads a value that a person or a model wrote as a text: JSON if it parses, else that text.
+func JSONOrText(value string) json.RawMessage {
+	if json.Valid([]byte(value)) {
+		return json.RawMessage(value)
+	}
+	text, _ := json.Marshal(value) // of a text it does not fail
+	return text
 }

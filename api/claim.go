@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"encoding/json"
@@ -12,7 +13,9 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brief"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -28,9 +31,11 @@ func (c *Session) mayWork(operation, agent string) error {
 	return nil
 }
 
-// polling returns the holder of one claim. Its id is the secret of the lease.
-func polling(agent, host string, lease time.Duration) protocol.Holder {
-	return protocol.Holder{ID: uuid.NewString(), Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 1, Busy: 1, Polling: true,
+// polling returns the holder of one claim. Its id is the secret of the lease: random, or made of a key
+// that cannot be guessed.
+func polling(agent, key, host string, lease time.Duration) protocol.Holder {
+	id := HolderID(agent, cmp.Or(key, uuid.NewString()))
+	return protocol.Holder{ID: id, Agent: agent, LeaseMS: lease.Milliseconds(), Slots: 1, Busy: 1, Polling: true,
 		Host: host, StartedAt: time.Now().UTC()}
 }
 
@@ -45,11 +50,49 @@ func (c *Session) Claim(ctx context.Context, request Claim) (Held, error) {
 	if err := c.claimable(ctx, request.Agent); err != nil {
 		return Held{}, err
 	}
-	claim, err := c.claimNext(ctx, request, polling(request.Agent, request.Host, request.Lease))
+	holder := polling(request.Agent, request.Key, request.Host, request.Lease)
+	claim, err := c.claimOf(ctx, request, holder)
+	if err == nil && claim == nil {
+		claim, err = c.claimNext(ctx, request, holder)
+	}
 	if err != nil {
 		return Held{}, err
 	}
-	return c.s.Hold(ctx, claim), nil
+	return c.s.hold(ctx, claim), nil
+}
+
+// claimOf returns the claim that an earlier request with the same key made, or nil. The index knows the
+// holders of handoffs.
+func (c *Session) claimOf(ctx context.Context, request Claim, holder protocol.Holder) (*broker.Claim, error) {
+	if request.Key == "" {
+		return nil, nil
+	}
+	directory, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return nil, err
+	}
+	profile, _ := directory.Agent(request.Agent)
+	open, query := true, ask.ListQuery{Limit: ask.PageMax}
+	for query.Filter = (ask.Filter{Agent: []string{request.Agent}, Open: &open}); ; {
+		page, err := c.s.cfg.Index.List(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Handoffs {
+			if row.Holder != holder.ID {
+				continue
+			}
+			state, err := c.s.b.Status(ctx, row.Ticket)
+			if err != nil || state.Holder != holder.ID {
+				return nil, err
+			}
+			lease := broker.LeaseToken{Ticket: row.Ticket, Agent: holder.Agent, Offer: state.Offer, Holder: holder.ID, Slot: profile.MaxConcurrency > 0, Suited: true}
+			return c.s.b.Resume(ctx, lease.String())
+		}
+		if query.Cursor = page.Cursor; query.Cursor == "" {
+			return nil, nil
+		}
+	}
 }
 
 // claimable refuses an agent that is not registered or is paused. It records the poll of an agent
@@ -85,11 +128,14 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 			c.leave(ctx, holder)
 		}
 	}()
-	if err := c.s.b.EnsureQueue(ctx, holder.Agent); err != nil {
-		return nil, err
+	if _, known := c.s.queues.Load(holder.Agent); !known { // a pull recreates one that is lost later
+		if err := c.s.b.EnsureQueue(ctx, holder.Agent); err != nil {
+			return nil, err
+		}
+		c.s.queues.Store(holder.Agent, true)
 	}
 	_ = c.s.cfg.CountOn(ctx, holder.Agent) // if it fails, the most urgent offer is claimed
-	for until := time.Now().Add(request.Wait); ; {
+	for beaten, until := time.Now(), time.Now().Add(request.Wait); ; {
 		offers, err := c.pull(ctx, holder, time.Until(until))
 		if errors.Is(err, ErrWaitEnded) {
 			return nil, c.nothingFor(ctx, holder.Agent)
@@ -98,6 +144,10 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 			return nil, err
 		}
 		for _, offer := range offers {
+			if ctx.Err() != nil { // the caller is gone: another one gets it at once
+				_ = offer.Release()
+				return nil, ctx.Err()
+			}
 			claim, err := claimOffer(ctx, offer, holder, request)
 			if err == nil || !skip(ctx, offer, holder, err, request.Skipped) {
 				return claim, err
@@ -106,9 +156,13 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 		if len(offers) == 0 && time.Now().After(until) {
 			return nil, c.nothingFor(ctx, holder.Agent)
 		}
+		if time.Since(beaten)+pullMax <= time.Duration(holder.LeaseMS)*time.Millisecond/2 {
+			continue
+		}
 		if err := c.s.b.Beat(ctx, holder); err != nil { // a long wait outlives a short lease
 			return nil, err
 		}
+		beaten = time.Now()
 	}
 }
 
@@ -174,24 +228,44 @@ func pullWait(holder protocol.Holder, left time.Duration) time.Duration {
 	return max(min(left, beat, pullMax), pullMin)
 }
 
-// Hold returns a new claim for its holder, and keeps it, so that reports by its lease read nothing.
-// It is for a gateway whose workers accept offers; those beat by themselves.
-func (s *Service) Hold(ctx context.Context, claim *broker.Claim) Held {
-	lease := claim.WorkerLease()
-	if claim.Holder.Polling {
-		lease = claim.Lease()
+// hold returns a new claim for its holder, and keeps it, so that reports by its lease read nothing.
+func (s *Service) hold(ctx context.Context, claim *broker.Claim) Held {
+	kept := keptClaim{lease: claim.WorkerLease(), claim: claim}
+	most := s.cfg.Claims
+	switch {
+	case claim.Holder.Polling:
+		kept.lease = claim.Lease()
+	case s.cfg.Remote:
+	default:
+		most = 0
 	}
 	if s.cfg.Remote {
-		lease = broker.RemoteLease(lease, "")
+		kept.lease = broker.RemoteLease(kept.lease, s.cfg.Gateway)
+		if !claim.Holder.Polling && !claim.Again { // one that came again may be reported on elsewhere
+			kept.unheard = s.awaitReport(kept.lease, claim)
+		}
 	}
-	h := Held{Lease: lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
+	h := Held{Lease: kept.lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}
-	s.claims.keep(h.Lease, claim, s.cfg.Claims)
+	s.claims.keep(kept, most)
 	h.Returns, h.ReturnsErr = s.b.ChildReturns(ctx, h.State)
 	if h.ReturnsErr == nil {
 		h.Children, h.ReturnsErr = s.b.Children(ctx, h.State)
 	}
+	if s.cfg.Remote && sizeOf(h.Returns) > remoteBytesMax {
+		h.Returns = nil
+	}
 	return h
+}
+
+// sizeOf returns the size of the results in returns, in bytes.
+func sizeOf(returns []protocol.Return) (size int) {
+	for _, r := range returns {
+		if r.Result != nil {
+			size += len(r.Result.Body)
+		}
+	}
+	return size
 }
 
 // Take implements Operator. The caller must be allowed to work as the agent.
@@ -206,7 +280,7 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 	if err != nil {
 		return Held{}, err
 	}
-	holder := polling(request.Agent, request.Host, request.Lease)
+	holder := polling(request.Agent, "", request.Host, request.Lease)
 	if err := c.s.b.Beat(ctx, holder); err != nil { // presence first, so that no supervisor considers it gone
 		return Held{}, err
 	}
@@ -215,7 +289,7 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 		c.leave(ctx, holder)
 		return Held{}, err
 	}
-	return c.s.Hold(ctx, claim), nil
+	return c.s.hold(ctx, claim), nil
 }
 
 // Decider records the decisions of a holder, and its answer as an authority.
@@ -268,17 +342,20 @@ type Holder interface {
 // Claim is the request to claim an offer.
 type Claim struct {
 	// Agent is the agent whose queue is read.
-	Agent string
+	Agent string `flag:"agent" doc:"the agent to claim for (default $HANDOFF_AGENT)"`
 	// Wait is how long to wait for an offer; 0 takes only an offer that exists.
-	Wait time.Duration
+	Wait time.Duration `flag:"wait" doc:"wait this long for an offer (default: take an offer that exists now)"`
 	// Lease is the time that the claim lasts without a heartbeat.
-	Lease time.Duration
+	Lease time.Duration `flag:"lease" doc:"how long the claim lives without a heartbeat"`
 	// Accept accepts the offer at once.
-	Accept bool
+	Accept bool `flag:"accept" doc:"accept at once and begin, without a separate ack"`
+	// Key makes the claim repeatable: a repeat with the same key returns the handoff that the first one
+	// claimed, while that is held. It has 16 characters at least, which cannot be guessed. It needs an index.
+	Key string
 	// Host names the machine of the holder, for people.
 	Host string
 	// AckWithin is the time to acknowledge without Accept; 0 uses the handoff's own.
-	AckWithin time.Duration
+	AckWithin time.Duration `flag:"ack-within,,signed" doc:"acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)"`
 	// Skipped, if not nil, is called for each offer that could not be claimed. refused reports that
 	// the offer was refused as unreadable; otherwise it comes again.
 	Skipped func(ticket string, refused bool, err error)
@@ -291,6 +368,11 @@ func (r Claim) Validate() error {
 	}
 	if err := CheckLease(r.Lease); err != nil {
 		return err
+	}
+	if r.Key != "" {
+		if _, err := holderOf(r.Agent, r.Key, r.Lease.Milliseconds()); err != nil {
+			return err
+		}
 	}
 	return protocol.CheckAckWithin(r.AckWithin.Milliseconds())
 }
@@ -315,19 +397,30 @@ type Held struct {
 	Answers []protocol.Answer     `json:"answers,omitempty"` // to conditions, oldest first
 	Trail   []protocol.TrailEntry `json:"trail,omitempty"`   // earlier refusals, questions and failures, oldest first
 	// Returns are the ends of the children that it waited for. ReturnsErr is the error of reading
-	// them; each can be read by its own ticket.
+	// them. A gateway leaves out ends of more than 4 MiB together; each can be read by its own ticket.
 	Returns    []protocol.Return `json:"returns,omitempty"`
 	ReturnsErr error             `json:"-"`
 	// Children are its children, including those of earlier attempts. An attempt adopts a child if
 	// it hands off the same again or waits for it, or else may cancel it.
 	Children []broker.HandedOff `json:"children,omitempty"`
+	// Brief is the handoff as instructions for a model, if the claim at a gateway asked for it.
+	Brief string `json:"brief,omitempty"`
+}
+
+// Instructions returns the handoff as instructions for a model, in Markdown.
+func (h *Held) Instructions() (string, error) {
+	pkg, err := protocol.DecodePackage(h.Package)
+	if err != nil {
+		return "", err
+	}
+	return brief.Markdown(&pkg, h.State, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns}), nil
 }
 
 // Heartbeat is the request to keep a lease, and to extend the time if Extend is not zero.
 type Heartbeat struct {
 	Lease  string
-	Extend time.Duration
-	Reason string
+	Extend time.Duration `flag:"extend,,signed" doc:"the work takes this much longer; granted once, up to the return's clock and the deadline"`
+	Reason string        `flag:"reason" doc:"why it takes longer; required to extend"`
 }
 
 // Beat is the answer to a heartbeat.
@@ -362,10 +455,10 @@ type Child struct {
 // Take is the request to give a handoff to an agent.
 type Take struct {
 	Ticket string
-	Agent  string
+	Agent  string `flag:"agent" doc:"the {AGENT} that takes it (default $HANDOFF_AGENT, else human)"`
 	// Lease is the time that the agent keeps the handoff without a heartbeat.
-	Lease  time.Duration
-	Reason string
+	Lease  time.Duration `flag:"lease" doc:"how long it stays yours without a heartbeat"`
+	Reason string        `flag:"reason" doc:"why"`
 	// Host names the machine of the holder, for people.
 	Host string
 }
@@ -379,26 +472,32 @@ func (c *Session) report(ctx context.Context, operation, lease string, report fu
 	if err := c.may(operation); err != nil {
 		return protocol.State{}, err
 	}
-	token, err := broker.ParseLease(lease)
-	if err != nil {
-		return protocol.State{}, err
+	claim, agent := c.s.claims.get(lease), ""
+	if claim != nil {
+		agent = claim.Agent
+	} else {
+		token, err := broker.ParseLease(lease)
+		if err != nil {
+			return protocol.State{}, err
+		}
+		agent = token.Agent
 	}
-	if !c.caller.worksAs(token.Agent) {
+	if !c.caller.worksAs(agent) {
 		return protocol.State{}, protocol.Errorf(protocol.CodeLeaseInvalid, "lease", "is of an agent that %s does not work as", c.caller.Name)
 	}
-	claim := c.s.claims.get(lease)
 	if claim == nil {
+		var err error
 		if claim, err = c.s.b.Resume(ctx, lease); err != nil {
 			return protocol.State{}, err
 		}
-		c.s.claims.keep(lease, claim, c.s.cfg.Claims)
+		c.s.claims.keep(keptClaim{lease: lease, claim: claim}, c.s.cfg.Claims)
 	}
 	if claim.Holder.Polling { // a worker sends its own heartbeats, with more details
 		if err := c.s.b.Beat(ctx, claim.Holder); err != nil {
 			return protocol.State{}, err
 		}
 	}
-	err = report(claim)
+	err := report(claim)
 	state := claim.State()
 	if state.Holder != claim.Holder.ID || errors.Is(err, broker.ErrLeaseLost) {
 		c.s.claims.drop(lease)
@@ -569,7 +668,7 @@ func (c *Session) HandOff(ctx context.Context, request HandOff) (child Child, er
 // Await implements Holder.
 func (c *Session) Await(ctx context.Context, lease string, tickets []string) (protocol.State, error) {
 	return c.end(ctx, "Await", lease, isEvent[*protocol.Suspended], func(claim *broker.Claim) error {
-		children, err := Awaited(claim.State(), tickets)
+		children, err := awaited(claim.State(), tickets)
 		if err != nil {
 			return err
 		}
@@ -585,9 +684,9 @@ func (c *Session) Await(ctx context.Context, lease string, tickets []string) (pr
 // keeps its lease.
 var ErrAwaited = protocol.Errorf(protocol.CodeConflict, "ticket", "all awaited handoffs have ended, and your claim has their ends; you still have the lease")
 
-// Awaited returns the ordinals of children by their tickets. Without tickets it returns those that
+// awaited returns the ordinals of children by their tickets. Without tickets it returns those that
 // this attempt handed off.
-func Awaited(s protocol.State, tickets []string) ([]int, error) {
+func awaited(s protocol.State, tickets []string) ([]int, error) {
 	made, asked := protocol.Bits(""), protocol.Bits("")
 	if c := s.Children; c != nil {
 		made, asked = c.Made.Without(c.After), c.Asked.Without(c.After)
@@ -621,49 +720,61 @@ const (
 	claimBytesMax = 64 << 20
 )
 
-// claims keeps recent claims by their leases, so that a report reads nothing. It is only a cache:
-// a claim that is not in it is read from the ledger.
+// claims keeps claims by their leases, so that a report reads nothing. Those of this process's own
+// workers stay until they end. The others are only a cache: a claim that is not in it is read from
+// the ledger.
 type claims struct {
 	mu      sync.Mutex
-	byLease map[string]*list.Element
-	recent  list.List // of keptClaim, the last used first
-	bytes   int
+	byLease map[string]*keptClaim
+	recent  list.List // of *keptClaim that may be dropped, the last used first
+	bytes   int       // of their packages
 }
 
 type keptClaim struct {
 	lease string
 	claim *broker.Claim
+	place *list.Element // nil: it is kept until it is dropped
+	// unheard releases the claim if no report comes; nil once one came, and for claims without it.
+	unheard *time.Timer
 }
-
-func (k keptClaim) bytes() int { return len(k.claim.Package) }
 
 // get returns the claim of a lease, or nil.
 func (c *claims) get(lease string) *broker.Claim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.byLease[lease]
-	if e == nil {
+	kept := c.byLease[lease]
+	if kept == nil {
 		return nil
 	}
-	c.recent.MoveToFront(e)
-	return e.Value.(keptClaim).claim
+	if kept.unheard != nil {
+		kept.unheard.Stop()
+		kept.unheard = nil
+	}
+	if kept.place != nil {
+		c.recent.MoveToFront(kept.place)
+	}
+	return kept.claim
 }
 
-// keep adds a claim, and drops those that were used least recently beyond most of them.
-func (c *claims) keep(lease string, claim *broker.Claim, most int) {
+// keep adds a claim. Beyond most of them, those that were used least recently are dropped; most 0
+// keeps this one until it is dropped.
+func (c *claims) keep(kept keptClaim, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byLease == nil {
-		c.byLease = map[string]*list.Element{}
+		c.byLease = map[string]*keptClaim{}
 	}
-	if c.byLease[lease] != nil { // another request has read it, too
+	if c.byLease[kept.lease] != nil { // another request has read it, too
 		return
 	}
-	kept := keptClaim{lease, claim}
-	c.byLease[lease] = c.recent.PushFront(kept)
-	c.bytes += kept.bytes()
-	for len(c.byLease) > most || c.bytes > claimBytesMax && len(c.byLease) > 1 {
-		c.remove(c.recent.Back())
+	c.byLease[kept.lease] = &kept
+	if most == 0 {
+		return
+	}
+	kept.place = c.recent.PushFront(&kept)
+	c.bytes += len(kept.claim.Package)
+	for c.recent.Len() > most || c.bytes > claimBytesMax && c.recent.Len() > 1 {
+		c.remove(c.recent.Back().Value.(*keptClaim))
 	}
 }
 
@@ -671,13 +782,38 @@ func (c *claims) keep(lease string, claim *broker.Claim, most int) {
 func (c *claims) drop(lease string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e := c.byLease[lease]; e != nil {
-		c.remove(e)
+	if kept := c.byLease[lease]; kept != nil {
+		c.remove(kept)
 	}
 }
 
-func (c *claims) remove(e *list.Element) {
-	kept := c.recent.Remove(e).(keptClaim)
-	delete(c.byLease, kept.lease)
-	c.bytes -= kept.bytes()
+// dropOf removes the claims of a holder that has left.
+func (c *claims) dropOf(holder string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kept := range c.byLease {
+		if kept.claim.Holder.ID == holder {
+			c.remove(kept)
+		}
+	}
 }
+
+// isUnheard reports whether no report has come on a claim.
+func (c *claims) isUnheard(lease string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.byLease[lease]
+	return kept != nil && kept.unheard != nil
+}
+
+func (c *claims) remove(kept *keptClaim) {
+	delete(c.byLease, kept.lease)
+	if kept.place != nil {
+		c.recent.Remove(kept.place)
+		c.bytes -= len(kept.claim.Package)
+	}
+}
+
+// Hold returns a new claim for its holder, and keeps it. It is for a gateway whose workers accept
+// offers.
+func (s *Service) Hold(ctx context.Context, claim *broker.Claim) Held { return s.hold(ctx, claim) }

@@ -87,7 +87,8 @@ type AgentStatus struct {
 	Gates        []string     `json:"gates,omitempty"`    // handoffs to it that need approval, in words
 	// Breaker is its breaker, unless that is closed.
 	Breaker *BreakerStatus `json:"breaker_status,omitempty"`
-	Queued  int            `json:"queued"` // offers in its queue, including those in work
+	Queued  int            `json:"queued"`          // offers in its queue, including those in work
+	Oldest  time.Time      `json:"oldest,omitzero"` // when the oldest of them was queued; Agents has it
 }
 
 // AvailabilityOf returns the availability of an agent by its holders in a directory.
@@ -123,31 +124,33 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []AgentStatus
-	if _, registered := d.Agents[protocol.Human]; !registered {
-		status, err := c.s.agentWithQueue(ctx, d, person)
-		if err != nil {
-			return nil, err
-		}
-		if status.Queued > 0 {
-			all = append(all, status)
-		}
-	}
 	queues, err := c.s.b.Queues(ctx) // a few requests, while one queue after the other takes four each
 	if err != nil {
 		return nil, err
 	}
-	queued := map[string]int{}
+	queued, oldest := map[string]int{}, map[string]time.Time{}
 	for _, lane := range queues {
 		queued[lane.Agent] += lane.Depth
+		if at := oldest[lane.Agent]; at.IsZero() || lane.Oldest.Before(at) {
+			oldest[lane.Agent] = lane.Oldest
+		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
-		status, err := c.s.agentStatus(ctx, d, d.Agents[id])
-		if err != nil {
+	var all []AgentStatus
+	add := func(p protocol.Profile) error {
+		status, err := c.s.agentStatus(ctx, d, p)
+		status.Queued, status.Oldest = queued[p.ID], oldest[p.ID]
+		all = append(all, status)
+		return err
+	}
+	if _, registered := d.Agents[protocol.Human]; !registered && queued[protocol.Human] > 0 {
+		if err := add(person); err != nil {
 			return nil, err
 		}
-		status.Queued = queued[id]
-		all = append(all, status)
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
+		if err := add(d.Agents[id]); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }
@@ -177,7 +180,7 @@ func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p 
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
 	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d), Gates: explain.AgentGates(p, d.Fleet)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
-	if breaker, has := BreakerOf(p.ID, d, s.b.Now()); has && breaker.State != lifecycle.BreakerClosed {
+	if breaker, has := breakerOf(p.ID, d, s.b.Now()); has && breaker.State != lifecycle.BreakerClosed {
 		v.Breaker = &breaker
 	}
 	switch v.Availability {
@@ -463,8 +466,8 @@ type BreakerStatus struct {
 	Policy      protocol.BreakerPolicy `json:"policy"`
 }
 
-// BreakerOf returns the status of an agent's breaker. It returns false if the agent has none.
-func BreakerOf(agent string, d *lifecycle.Directory, now time.Time) (BreakerStatus, bool) {
+// breakerOf returns the status of an agent's breaker. It returns false if the agent has none.
+func breakerOf(agent string, d *lifecycle.Directory, now time.Time) (BreakerStatus, bool) {
 	policy := d.BreakerPolicy(agent)
 	if policy.Threshold == 0 {
 		return BreakerStatus{Agent: agent, State: lifecycle.BreakerClosed, Policy: policy}, false
@@ -492,7 +495,7 @@ func (c *Session) Breakers(ctx context.Context) ([]BreakerStatus, error) {
 	}
 	var all []BreakerStatus
 	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
-		if v, has := BreakerOf(id, d, c.s.b.Now()); has {
+		if v, has := breakerOf(id, d, c.s.b.Now()); has {
 			all = append(all, v)
 		}
 	}

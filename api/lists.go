@@ -237,6 +237,22 @@ func (c *Session) PeopleFor(ctx context.Context, agent string) (People, error) {
 	return peopleBelow(waiting, agent), err
 }
 
+// InboxCount counts the handoffs in the inbox of an agent or a person, by an index, at most
+// ask.CountedMax. Closed ones count, too, and with held those that the agent works on. The caller needs the
+// right to read that inbox.
+func (c *Session) InboxCount(ctx context.Context, agent string, held bool) (People, error) {
+	if err := c.mayReadInbox(agent); err != nil {
+		return People{}, err
+	}
+	d, err := c.s.b.Directory(ctx)
+	if err != nil {
+		return People{}, err
+	}
+	a, err := c.s.cfg.Index.Waiting(ctx, ask.WaitingQuery{Question: ask.Question{WaitMS: -1}, Agent: agent,
+		Registered: lifecycle.Answering(d), Below: lifecycle.ApproversBelow(agent, d), Count: true, Free: !held})
+	return People{Handoffs: min(a.Counted, ask.CountedMax), More: a.Counted > ask.CountedMax, Since: a.Since}, err
+}
+
 // candidates asks an index for handoffs that may need a person. Their current states are read from
 // the ledger.
 func (s *Service) candidates(ctx context.Context) (Attention, []string, error) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -22,6 +24,13 @@ type Config struct {
 	KeyRequired bool
 	// Remote marks the leases of its claims as those of a gateway, for a command line.
 	Remote bool
+	// Gateway is the name of a gateway in the leases of its claims, by which a client finds it again:
+	// it has them in its memory.
+	Gateway string
+	// Profiles is the rule by which agents register themselves; "" is ProfilesNew.
+	Profiles Profiles
+	// LeaseMS is the lease that workers have by default, for the answer to Register; 0 is none.
+	LeaseMS int64
 	// Pause, if not nil, runs each pause of a Wait. A gateway that bounds its concurrent requests
 	// admits others meanwhile. The context that it passes to pause ends the wait.
 	Pause func(ctx context.Context, pause func(ctx context.Context))
@@ -32,7 +41,8 @@ type Config struct {
 	// that pulls; a process that pulls once reads the count from the engine.
 	CountOn func(ctx context.Context, agent string) error
 	// Claims is how many claims the service keeps, so that a report by a lease reads nothing.
-	// Default 1,024; a report on another claim costs two reads.
+	// Default 1,024; a report on another claim costs two reads. Those of workers in this process
+	// are kept in addition.
 	Claims int
 	// Index answers questions that are not about one ticket. Default: the index that serves over
 	// the broker's engine.
@@ -46,6 +56,8 @@ type Service struct {
 	b      *broker.Broker
 	cfg    Config
 	claims claims
+	hub    hub
+	queues sync.Map // of the agents whose queues exist
 }
 
 // New returns the service of a broker, which the caller closes.
@@ -64,6 +76,9 @@ func New(b *broker.Broker, cfg Config) *Service {
 	return &Service{b: b, cfg: cfg}
 }
 
+// Direct returns the operations of a program inside of the engine's account, such as a worker.
+func Direct(b *broker.Broker, name string) *Session { return New(b, Config{}).As(Local(name)) }
+
 // As returns the operations on behalf of a caller.
 func (s *Service) As(c Caller) *Session { return &Session{s: s, caller: c} }
 
@@ -71,6 +86,7 @@ func (s *Service) As(c Caller) *Session { return &Session{s: s, caller: c} }
 type Session struct {
 	s      *Service
 	caller Caller
+	worker atomic.Pointer[protocol.Holder] // that claimed last, and its key as its host
 }
 
 var (
@@ -83,6 +99,7 @@ var (
 	_ Approver   = (*Session)(nil)
 	_ Sharer     = (*Session)(nil)
 	_ Decider    = (*Session)(nil)
+	_ Workers    = (*Session)(nil)
 )
 
 // may refuses a caller that has none of an operation's roles.
@@ -243,6 +260,32 @@ func Agent(name string) Caller {
 
 func (c *Caller) has(any Roles) bool { return c.Roles.implied()&any != 0 }
 
+// May reports whether the caller has a role for an operation. The operation may refuse it for other
+// reasons.
+func (c *Caller) May(operation string) bool { return c.has(operationOf[operation].Roles) }
+
+// Scope narrows a filter to handoffs that the caller may list; a caller that sees all needs none.
+func (c *Caller) Scope(f ask.Filter) ask.Filter {
+	switch {
+	case c.seesAll():
+	case len(c.Agents) > 0:
+		f.Agent = c.Agents
+	default:
+		f.Source = c.Sources
+	}
+	return f
+}
+
+// Inboxes returns the names whose inboxes the caller reads, its own first.
+func (c *Caller) Inboxes() []string {
+	names := slices.Concat(c.Agents, c.Sources)
+	if c.seesAll() {
+		names = append(names, c.Name, protocol.Human)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // speaksFor reports whether a package, or an act on a handoff, may have this source.
 func (c *Caller) speaksFor(source string) bool {
 	return c.has(RoleAdmin) || c.has(RoleSubmitter) && slices.Contains(c.Sources, source)
@@ -342,6 +385,10 @@ func ErrorFrom(e *protocol.Error) error {
 // lateField is the field of the refusal of a late result that was kept.
 const lateField = "result"
 
+func invalid(field, format string, args ...any) error {
+	return protocol.Errorf(protocol.CodeInvalid, field, format, args...)
+}
+
 func forbidden(field, format string, args ...any) error {
 	return protocol.Errorf(protocol.CodeForbidden, field, format, args...)
 }
@@ -409,7 +456,7 @@ func (c *Session) Approvals(ctx context.Context) ([]protocol.State, error) {
 	if err := c.may("Approvals"); err != nil {
 		return nil, err
 	}
-	waiting, err := ask.InboxWithin(ctx, c.s.b, c.s.cfg.Index, c.caller.Name, c.caller.seesAll())
+	waiting, err := ask.Inbox(ctx, c.s.b, c.s.cfg.Index, c.caller.Name, c.caller.seesAll(), 0)
 	var states []protocol.State
 	for _, w := range waiting {
 		if w.Why == lifecycle.InboxApproval {

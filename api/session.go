@@ -17,33 +17,52 @@ import (
 
 // Submit implements Source.
 func (c *Session) Submit(ctx context.Context, pkg protocol.Package) (protocol.State, error) {
+	head, err := c.submit(ctx, pkg)
+	return head.State, err
+}
+
+func (c *Session) submit(ctx context.Context, pkg protocol.Package) (broker.Head, error) {
 	if err := c.may("Submit"); err != nil {
-		return protocol.State{}, err
+		return broker.Head{}, err
 	}
 	pkg.Source = cmp.Or(pkg.Source, c.caller.Name)
 	switch {
 	case !c.caller.speaksFor(pkg.Source):
-		return protocol.State{}, forbidden("source", "is %s, and %s submits", protocol.CutText(pkg.Source, 64), c.caller.Name)
+		return broker.Head{}, forbidden("source", "is %s, and %s submits", protocol.CutText(pkg.Source, 64), c.caller.Name)
 	case pkg.Key == "" && c.s.cfg.KeyRequired:
-		return protocol.State{}, protocol.Errorf(protocol.CodeMissing, "key", "is missing: a package that is submitted through a gateway has one, random if need be, so that it may be sent again")
+		return broker.Head{}, protocol.Errorf(protocol.CodeMissing, "key", "is missing: a package that is submitted through a gateway has one, random if need be, so that it may be sent again")
 	}
 	if pkg.Parent != "" {
 		if !c.caller.seesAll() {
 			if _, err := c.visible(ctx, pkg.Parent); err != nil {
-				return protocol.State{}, inField("parent", err)
+				return broker.Head{}, inField("parent", err)
 			}
 		}
 		var err error
 		if pkg, err = c.s.b.Inherit(ctx, pkg); err != nil {
-			return protocol.State{}, err
+			return broker.Head{}, err
 		}
 	}
 	prepared, err := c.s.b.Prepare(ctx, pkg)
 	if err != nil {
-		return protocol.State{}, err
+		return broker.Head{}, err
 	}
-	head, err := c.s.b.Submit(c.bound(ctx), prepared)
-	return head.State, err
+	return c.s.b.Submit(c.bound(ctx), prepared)
+}
+
+// Submitted is the answer to Submit. Repeated reports that the handoff was submitted before.
+type Submitted struct {
+	protocol.State
+	Repeated bool `json:"repeated,omitempty"`
+}
+
+func submit(s *Session, ctx context.Context, r submitRequest) (Submitted, error) {
+	pkg, err := protocol.DecodePackage(r.Package)
+	if err != nil {
+		return Submitted{}, err
+	}
+	head, err := s.submit(ctx, pkg)
+	return Submitted{head.State, head.Repeated}, err
 }
 
 // bound marks the context of a caller that is no operator.
@@ -62,74 +81,102 @@ func (c *Session) Status(ctx context.Context, ticket string) (protocol.State, er
 // Wait implements Source. It fails if the engine cannot be reached at the first read, and waits for
 // an engine that becomes unreachable later.
 func (c *Session) Wait(ctx context.Context, ticket string, until Until) (protocol.State, error) {
-	return c.follow(ctx, "Wait", ticket, until, false, unseen)
+	state, err := c.follow(ctx, "Wait", ticket, until, false, unseen)
+	return *state, err
 }
 
 // Follow waits like WaitChain, or without chain like Wait. It calls seen with each state of the
 // awaited handoff. An error of seen ends the wait, and is returned with that state.
 func (c *Session) Follow(ctx context.Context, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
-	return c.follow(ctx, "Wait", ticket, until, chain, seen)
+	state, err := c.follow(ctx, "Wait", ticket, until, chain, func(s *protocol.State) error { return seen(*s) })
+	return *state, err
 }
 
-func unseen(protocol.State) error { return nil }
+func unseen(*protocol.State) error { return nil }
 
-// follow waits for a handoff, or for the last one of its chain.
-func (c *Session) follow(ctx context.Context, operation, ticket string, until Until, chain bool, seen func(protocol.State) error) (protocol.State, error) {
-	if err := until.check(); err != nil {
-		return protocol.State{}, err
+// follow waits for a handoff, or for the last one of its chain. The state is never nil.
+func (c *Session) follow(ctx context.Context, operation, ticket string, until Until, chain bool, seen func(*protocol.State) error) (*protocol.State, error) {
+	err := cmp.Or(until.check(), c.may(operation))
+	if err == nil {
+		ticket, err = protocol.ParseTicket(ticket)
 	}
-	state, err := c.find(ctx, operation, ticket)
 	if err != nil {
-		return state, cmp.Or(ctx.Err(), err)
+		return &protocol.State{}, err
 	}
-	for {
-		state, err = c.awaitState(ctx, state, until, seen)
-		if err != nil || !chain || !lifecycle.GoesOn(state) {
+	for first := true; ; first = false {
+		state, err := c.awaitState(ctx, ticket, first, until, seen)
+		if err != nil || !chain || !lifecycle.GoesOn(*state) {
 			return state, err
 		}
-		next, err := c.awaitNext(ctx, state)
-		if err != nil {
+		if ticket, err = c.awaitNext(ctx, state); err != nil {
 			return state, err
 		}
-		state = next
 	}
 }
 
-// awaitState waits until a handoff satisfies until, beginning with the last state that was read.
-func (c *Session) awaitState(ctx context.Context, state protocol.State, until Until, seen func(protocol.State) error) (protocol.State, error) {
-	if ready, _ := until.Ready(state); ready {
-		return state, nil
-	}
-	if err := seen(state); err != nil {
-		return state, err
-	}
+// awaitState waits until a handoff satisfies until. The first read of a wait checks that the caller may
+// see the handoff, and its errors end the wait.
+func (c *Session) awaitState(ctx context.Context, ticket string, first bool, until Until, seen func(*protocol.State) error) (*protocol.State, error) {
+	read := &reading{}
 	// Subscribe before reading, so that changes in between cause a hint.
-	hints, stop, err := c.s.b.Feed(ctx, state.Ticket)
+	hints, stop, err := c.s.b.Feed(ctx, ticket)
 	if err != nil {
-		return state, cmp.Or(ctx.Err(), err)
+		return &read.state, cmp.Or(ctx.Err(), err)
 	}
 	defer stop()
-	var seq uint64
-	for {
-		head, err := c.s.b.Head(ctx, state.Ticket, seq)
-		switch {
+	for ; ; first = false {
+		next := c.read(ctx, ticket, first, read.seq)
+		switch err := next.err; {
 		case err == nil:
-			state, seq = head.State, head.Seq
+			read = next
 		case ctx.Err() != nil:
-			return state, ctx.Err()
-		case !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed):
-			return state, err
+			return &read.state, ctx.Err()
+		case first || !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed):
+			return &read.state, err
 		}
-		if ready, _ := until.Ready(state); ready {
-			return state, nil
+		if until.satisfied(&read.state) {
+			return &read.state, nil
 		}
-		if err := seen(state); err != nil {
-			return state, err
+		if err := seen(&read.state); err != nil {
+			return &read.state, err
 		}
 		if err := c.s.pause(ctx, hints); err != nil {
-			return state, err
+			return &read.state, err
 		}
 	}
+}
+
+// reading is a handoff that was read, at a sequence.
+type reading struct {
+	state protocol.State
+	seq   uint64
+	err   error
+}
+
+// read reads a handoff.
+func (c *Session) read(ctx context.Context, ticket string, check bool, seq uint64) *reading {
+	var r reading
+	apart(func() {
+		if check {
+			r.state, r.err = c.visible(ctx, ticket)
+			return
+		}
+		var head broker.Head
+		head, r.err = c.s.b.Head(ctx, ticket, seq)
+		r.state, r.seq = head.State, head.Seq
+	})
+	return &r
+}
+
+// apart calls do in a goroutine of its own, and returns behind it. A read takes a stack of 100 KiB, which
+// its caller would keep while it waits, and thousands wait.
+func apart(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	<-done
 }
 
 // pause waits for a hint or for RereadInterval.
@@ -272,10 +319,35 @@ func (c *Session) intervene(operation, ticket string, act func(ticket string) (p
 
 // Inbox implements Operator.
 func (c *Session) Inbox(ctx context.Context, agent string) ([]broker.Waiting, error) {
-	if err := c.may("Inbox"); err != nil {
+	return c.FirstInbox(ctx, agent, 0)
+}
+
+// FirstInbox is Inbox for a view that shows at most so many entries: those that were submitted first. It may
+// return more; 0 is all. Inbox reads the head of each entry, and FirstInbox the heads of these.
+func (c *Session) FirstInbox(ctx context.Context, agent string, most int) ([]broker.Waiting, error) {
+	agent = cmp.Or(agent, c.caller.Name)
+	if err := c.mayReadInbox(agent); err != nil {
 		return nil, err
 	}
-	return ask.Inbox(ctx, c.s.b, c.s.cfg.Index, agent)
+	return ask.Inbox(ctx, c.s.b, c.s.cfg.Index, agent, c.caller.seesAll(), most)
+}
+
+func (c *Session) mayReadInbox(agent string) error {
+	if err := c.may("Inbox"); err != nil {
+		return err
+	}
+	if !c.caller.seesAll() && !c.caller.isNamed(agent) {
+		return forbidden("agent", "is %s, and %s reads", protocol.CutText(agent, 64), c.caller.Name)
+	}
+	return nil
+}
+
+type inboxRequest struct {
+	Agent string `json:"agent,omitempty"`
+}
+
+func inbox(s *Session, ctx context.Context, r inboxRequest) ([]broker.Waiting, error) {
+	return s.Inbox(ctx, r.Agent)
 }
 
 // DeadLetters implements Operator.
@@ -324,37 +396,37 @@ func (c *Session) ChainResult(ctx context.Context, ticket string) (protocol.Resu
 
 // WaitChain implements Source.
 func (c *Session) WaitChain(ctx context.Context, ticket string, until Until) (protocol.State, error) {
-	return c.follow(ctx, "WaitChain", ticket, until, true, unseen)
+	state, err := c.follow(ctx, "WaitChain", ticket, until, true, unseen)
+	return *state, err
 }
 
 // awaitNext waits for the next handoff of a chain. The append that closed the one before announced
 // it; its writer or a supervisor submits it.
-func (c *Session) awaitNext(ctx context.Context, before protocol.State) (protocol.State, error) {
-	ticket, _ := lifecycle.NextInChain(before)
+func (c *Session) awaitNext(ctx context.Context, before *protocol.State) (ticket string, err error) {
+	ticket, _ = lifecycle.NextInChain(*before)
 	var hints <-chan uint64
 	for {
-		head, err := c.s.b.Head(ctx, ticket, 0)
-		switch {
+		switch err := c.read(ctx, ticket, false, 0).err; {
 		case err == nil:
-			return head.State, nil
+			return ticket, nil
 		case ctx.Err() != nil:
-			return protocol.State{}, ctx.Err()
+			return "", ctx.Err()
 		case errors.Is(err, broker.ErrClosed):
-			return protocol.State{}, err
+			return "", err
 		case !errors.Is(err, broker.ErrNotFound) && !errors.Is(err, broker.ErrUnreachable) && !broker.Unreadable(err):
-			return protocol.State{}, err
+			return "", err
 		}
 		if hints == nil { // read again: it may have come in between
 			feed, stop, err := c.s.b.Feed(ctx, ticket)
 			if err != nil {
-				return protocol.State{}, cmp.Or(ctx.Err(), err)
+				return "", cmp.Or(ctx.Err(), err)
 			}
 			defer stop()
 			hints = feed
 			continue
 		}
 		if err := c.s.pause(ctx, hints); err != nil {
-			return protocol.State{}, err
+			return "", err
 		}
 	}
 }

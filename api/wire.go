@@ -51,61 +51,47 @@ type submitRequest struct {
 	Package json.RawMessage `json:"package"`
 }
 
-func submit(s *Session, ctx context.Context, r submitRequest) (protocol.State, error) {
-	pkg, err := protocol.DecodePackage(r.Package)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.Submit(ctx, pkg)
-}
-
 type waitRequest struct {
 	Ticket string `json:"ticket"`
 	Until  Until  `json:"until,omitempty"`
 	WaitMS int64  `json:"wait_ms"`
 }
 
-// waited is the state of a handoff at the end of a wait. If it is not ready, the time was over.
-type waited struct {
+// Waited is the state of a handoff at the end of a wait. If it is not ready, the time was over.
+type Waited struct {
 	State protocol.State `json:"state"`
 	Ready bool           `json:"ready"`
 }
 
 // waitFor waits for a handoff, or for the last one of its chain. Without a time it only reads.
-func waitFor(chain bool) func(*Session, context.Context, waitRequest) (waited, error) {
-	wait, read := (*Session).Wait, (*Session).Status
+func waitFor(chain bool) func(*Session, context.Context, waitRequest) (Waited, error) {
+	operation, read := "Wait", (*Session).Status
 	if chain {
-		wait, read = (*Session).WaitChain, (*Session).LastOfChain
+		operation, read = "WaitChain", (*Session).LastOfChain
 	}
-	return func(s *Session, ctx context.Context, r waitRequest) (waited, error) {
+	return func(s *Session, ctx context.Context, r waitRequest) (Waited, error) {
 		limit, err := waitLimit(r.WaitMS)
 		if err == nil {
 			err = r.Until.check()
 		}
 		if err != nil {
-			return waited{}, err
+			return Waited{}, err
 		}
-		if limit == 0 {
-			state, err := read(s, ctx, r.Ticket)
-			ready, _ := r.Until.Ready(state)
-			return waited{state, err == nil && ready && !(chain && lifecycle.GoesOn(state))}, err
+		if limit > 0 {
+			waiting, cancel := context.WithTimeout(ctx, limit)
+			defer cancel()
+			state, err := s.follow(waiting, operation, r.Ticket, r.Until, chain, unseen)
+			over := err != nil && waiting.Err() != nil && ctx.Err() == nil
+			switch {
+			case state.Ticket != "" && (over || errors.Is(err, ErrWaitEnded)):
+				return Waited{State: *state}, nil
+			case !over:
+				return Waited{*state, err == nil}, err
+			}
 		}
-		waiting, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		state, err := wait(s, waiting, r.Ticket, r.Until)
-		if state.Ticket != "" && (waiting.Err() != nil && ctx.Err() == nil || errors.Is(err, ErrWaitEnded)) {
-			return waited{State: state}, nil
-		}
-		return waited{state, err == nil}, err
+		state, err := read(s, ctx, r.Ticket) // also after a wait that was too short to read anything
+		return Waited{state, err == nil && r.Until.satisfied(&state) && !(chain && lifecycle.GoesOn(state))}, err
 	}
-}
-
-// waitLimit checks the length of a wait.
-func waitLimit(ms int64) (time.Duration, error) {
-	if ms < 0 || ms > WaitMax.Milliseconds() {
-		return 0, protocol.Errorf(protocol.CodeInvalid, "wait_ms", "is %d, must be 0 to %d", ms, WaitMax.Milliseconds())
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // resultAnswer lacks a result that does not exist yet, or no longer: the state has the reason.
@@ -143,7 +129,9 @@ type claimRequest struct {
 	LeaseMS     int64  `json:"lease_ms"`
 	Accept      bool   `json:"accept,omitempty"`
 	AckWithinMS int64  `json:"ack_within_ms,omitempty"`
+	Key         string `json:"key,omitempty"`
 	Host        string `json:"host,omitempty"`
+	Brief       bool   `json:"brief,omitempty"` // the answer has one
 }
 
 func claim(s *Session, ctx context.Context, r claimRequest) (Held, error) {
@@ -162,7 +150,11 @@ func claim(s *Session, ctx context.Context, r claimRequest) (Held, error) {
 	if len(r.Host) > protocol.NameBytesMax {
 		return Held{}, protocol.Errorf(protocol.CodeTooLarge, "host", "%s", protocol.OverSize(len(r.Host), protocol.NameBytesMax))
 	}
-	return s.Claim(ctx, Claim{Agent: r.Agent, Wait: wait, Lease: lease, Accept: r.Accept, AckWithin: within, Host: r.Host})
+	held, err := s.Claim(ctx, Claim{Agent: r.Agent, Wait: wait, Lease: lease, Accept: r.Accept, AckWithin: within, Key: r.Key, Host: r.Host})
+	if err == nil && r.Brief {
+		held.Brief, _ = held.Instructions() // of a package that was read just now
+	}
+	return held, err
 }
 
 // millis checks a duration before it is made: it may not hold the number.
@@ -630,12 +622,12 @@ func (c *remote) WaitChain(ctx context.Context, ticket string, until Until) (pro
 }
 
 func (c *remote) wait(ctx context.Context, operation, ticket string, until Until) (protocol.State, error) {
-	last, err := askFor[waited](ctx, c, operation, 0, waitRequest{Ticket: ticket, Until: until})
+	last, err := askFor[Waited](ctx, c, operation, 0, waitRequest{Ticket: ticket, Until: until})
 	if err != nil {
 		return last.State, err
 	}
 	for !last.Ready {
-		answer, err := askFor[waited](ctx, c, operation, WaitMax, waitRequest{ticket, until, WaitMax.Milliseconds()})
+		answer, err := askFor[Waited](ctx, c, operation, WaitMax, waitRequest{ticket, until, WaitMax.Milliseconds()})
 		switch {
 		case err == nil:
 			last = answer
@@ -714,7 +706,7 @@ func (c *remote) Claim(ctx context.Context, r Claim) (Held, error) {
 		return Held{}, err
 	}
 	request := claimRequest{Agent: r.Agent, LeaseMS: r.Lease.Milliseconds(), Accept: r.Accept, AckWithinMS: r.AckWithin.Milliseconds(),
-		Host: protocol.CutText(r.Host, protocol.NameBytesMax)}
+		Key: r.Key, Host: protocol.CutText(r.Host, protocol.NameBytesMax)}
 	for until := time.Now().Add(r.Wait); ; {
 		wait := max(0, min(time.Until(until), WaitMax))
 		request.WaitMS = wait.Milliseconds()
@@ -798,7 +790,7 @@ func (c *remote) Release(ctx context.Context, lease, reason string, partial *pro
 	if err != nil {
 		return protocol.State{}, err
 	}
-	return c.state(ctx, "Release", releaseRequest{lease, reason, raw})
+	return c.state(ctx, "Release", releaseRequest{lease, cutReason(reason), raw})
 }
 
 // AnswerHeld implements Decider.
@@ -821,7 +813,7 @@ func encodeAnswer(given protocol.Answer) (json.RawMessage, error) {
 
 // Escalate implements Holder.
 func (c *remote) Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error) {
-	return c.state(ctx, "Escalate", escalateRequest{lease, rationale, assessment})
+	return c.state(ctx, "Escalate", escalateRequest{lease, cutReason(rationale), cutReason(assessment)})
 }
 
 // RollBackHeld implements Holder.
@@ -830,7 +822,7 @@ func (c *remote) RollBackHeld(ctx context.Context, lease, reason string, partial
 	if err != nil {
 		return protocol.State{}, err
 	}
-	return c.state(ctx, "RollBackHeld", rollBackHeldRequest{lease, reason, raw})
+	return c.state(ctx, "RollBackHeld", rollBackHeldRequest{lease, cutReason(reason), raw})
 }
 
 // HandOff implements Holder. It numbers the child by the current state, so that the request may be

@@ -17,6 +17,8 @@ import (
 const (
 	// indexTimeout bounds one question to the index, before the heads of all handoffs are read.
 	indexTimeout = 500 * time.Millisecond
+	// partTimeout is that of a question for a part of them: a scan reads all.
+	partTimeout = 2 * time.Second
 	// headsMax bounds the heads that are read one by one. More of them take longer than a
 	// scan over all heads.
 	headsMax    = 10_000
@@ -27,19 +29,18 @@ const (
 // errIndexUnusable: an index answers, but not well enough: it is behind, or lists too many.
 var errIndexUnusable = errors.New("the index is of no use")
 
-// Inbox returns the handoffs in an inbox, the oldest change first. It asks an index which
-// these are, and reads their heads; without a complete answer it scans all heads.
-func Inbox(ctx context.Context, b *broker.Broker, ix Answers, agent string) ([]broker.Waiting, error) {
-	return InboxWithin(ctx, b, ix, agent, true)
-}
-
-// InboxWithin is Inbox that scans all heads only if it may; else the error is broker.ErrNoAnswer.
-func InboxWithin(ctx context.Context, b *broker.Broker, ix Answers, agent string, mayScan bool) ([]broker.Waiting, error) {
+// Inbox returns the handoffs in an inbox, the oldest change first. It asks an index which these
+// are, and reads their heads; without a complete answer it scans all heads if it may, else the
+// error is broker.ErrNoAnswer. With a limit these are at least those that were submitted first.
+func Inbox(ctx context.Context, b *broker.Broker, ix Answers, agent string, mayScan bool, limit int) ([]broker.Waiting, error) {
 	directory, err := b.Directory(ctx)
 	if err != nil {
 		return nil, err
 	}
 	q := WaitingQuery{Agent: agent, Below: lifecycle.ApproversBelow(agent, directory), Limit: PageMax}
+	if limit > 0 {
+		q.Limit = min(PageMax, limit+spareRows)
+	}
 	if agent == protocol.Human {
 		q.Registered = lifecycle.Answering(directory)
 	}
@@ -51,7 +52,7 @@ func InboxWithin(ctx context.Context, b *broker.Broker, ix Answers, agent string
 			tickets = append(tickets, row.Ticket)
 		}
 		return tickets, a.Position, a.Cursor, err
-	}, func(s protocol.State) bool { return reason(s) != lifecycle.InboxNone }, 0)
+	}, func(s protocol.State) bool { return reason(s) != lifecycle.InboxNone }, limit)
 	switch {
 	case errors.Is(err, errIndexUnusable) && mayScan:
 		return b.Inbox(ctx, agent)
@@ -95,14 +96,21 @@ func DeadLetters(ctx context.Context, b *broker.Broker, ix Answers, q DeadQuery)
 func listHeads(ctx context.Context, b *broker.Broker, page func(context.Context, Question, string) ([]string, Position, string, error),
 	keep func(protocol.State) bool, limit int) ([]broker.Head, error) {
 	var heads []broker.Head
+	timeout := indexTimeout
+	if limit > 0 {
+		timeout = partTimeout
+	}
 	for cursor, seen := "", 0; ; {
-		brief, cancel := context.WithTimeout(ctx, indexTimeout)
-		tickets, at, next, err := page(brief, Question{WaitMS: indexTimeout.Milliseconds() / 2}, cursor)
+		brief, cancel := context.WithTimeout(ctx, timeout)
+		tickets, at, next, err := page(brief, Question{WaitMS: timeout.Milliseconds() / 2}, cursor)
+		late := brief.Err() != nil && !errors.Is(err, broker.ErrNoAnswer) // an index answers, but slowly
 		cancel()
 		seen += len(tickets)
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case limit > 0 && (late || err == nil && !at.Complete): // a scan of all heads would hold up the engine
+			return nil, broker.ErrNoAnswer
 		case err != nil || !at.Complete || seen > headsMax:
 			return nil, errIndexUnusable
 		}

@@ -240,7 +240,10 @@ func compareInboxes(t *testing.T, l *ledger, engine broker.Engine, client ask.Cl
 	since := time.Now().Add(-time.Hour)
 	keep := func(s protocol.State) bool { return s.Agent == agent }
 	took("inbox: scan", 5, func() (int, error) { found, err := b.Inbox(t.Context(), agent); return len(found), err })
-	took("inbox: index", 20, func() (int, error) { found, err := ask.Inbox(t.Context(), b, client, agent); return len(found), err })
+	took("inbox: index", 20, func() (int, error) {
+		found, err := ask.Inbox(t.Context(), b, client, agent, true, 0)
+		return len(found), err
+	})
 	took("dead letters of an agent: scan", 5, func() (int, error) { found, err := b.DeadLetters(t.Context(), keep); return len(found), err })
 	took("dead letters of an agent: index", 20, func() (int, error) {
 		found, err := ask.DeadLetters(t.Context(), b, client, ask.DeadQuery{Agent: agent, Redriven: true})
