@@ -268,7 +268,8 @@ func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	ended := make(chan struct{})
-	watching.Go(func() { h.followProgress(ctx, progressFile, ended) })
+	reports := growing{path: progressFile}
+	watching.Go(func() { h.followProgress(ctx, reports.next, ended) })
 	watching.Go(func() { h.followUsage(watch, usageFile) })
 	state, err := p.run(ctx)
 	close(ended)
@@ -368,6 +369,8 @@ type program struct {
 	log     *slog.Logger
 	input   []byte
 	env     []string
+	feed    func(io.WriteCloser) // nil writes input
+	read    func(io.Reader)      // nil keeps the output in stdout
 	stdout  limited
 	stderr  lines
 }
@@ -405,11 +408,21 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	p.stdout = limited{most: p.cfg.OutputBytesMax, over: make(chan struct{})}
 	p.stderr = lines{log: p.log, redactor: p.cfg.Redactor}
 	var feed, read sync.WaitGroup
-	feed.Go(func() { // a program that does not read it is fine
-		_, _ = stdin.Write(p.input)
+	feed.Go(func() {
+		if p.feed != nil {
+			p.feed(stdin)
+			return
+		}
+		_, _ = stdin.Write(p.input) // a program that does not read it is fine
 		_ = stdin.Close()
 	})
-	read.Go(func() { _, _ = io.Copy(&p.stdout, stdout) })
+	read.Go(func() {
+		if p.read != nil {
+			p.read(stdout)
+			return
+		}
+		_, _ = io.Copy(&p.stdout, stdout)
+	})
 	read.Go(func() { p.stderr.readFrom(stderr) })
 
 	silent := make(chan struct{}) // closed when no process holds its output open any more
@@ -420,7 +433,6 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 
 	state, err := p.await(ctx, cmd, group, silent)
 	_ = stdin.Close()
-	feed.Wait()
 	late := time.AfterFunc(drainPipes, func() {
 		_ = stdout.Close()
 		_ = stderr.Close()
@@ -428,6 +440,7 @@ func (p *program) run(ctx context.Context) (*os.ProcessState, error) {
 	<-silent
 	late.Stop()
 	_, _ = stdout.Close(), stderr.Close()
+	feed.Wait()
 	return state, err
 }
 

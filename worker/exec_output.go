@@ -143,14 +143,11 @@ func (e *Exec) outcome(h Handoff, p *program, state *os.ProcessState, ackFile, a
 		return protocol.Result{}, failure
 	case err != nil:
 		return p.unreadAck(ackFile, err), nil
-	case said.answer != nil:
-		return protocol.Result{}, AnswerEscalation(*said.answer)
-	case said.up != nil:
-		return protocol.Result{}, said.up
 	case said.back != nil:
 		return protocol.Result{}, p.rollBack(said.back)
-	case ack.Status == protocol.AckRejected || ack.Status == protocol.AckConditional:
-		return protocol.Result{}, Refuse(ack)
+	}
+	if err := said.decision(); err != nil {
+		return protocol.Result{}, err
 	}
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); code {
@@ -279,6 +276,21 @@ type said struct {
 	answer *protocol.Answer
 	up     *escalateError
 	back   *rollBackError
+}
+
+// decision returns the error that takes the place of a result; nil if the work goes on.
+func (s said) decision() error {
+	switch {
+	case s.answer != nil:
+		return AnswerEscalation(*s.answer)
+	case s.up != nil:
+		return s.up
+	case s.back != nil:
+		return s.back
+	case s.ack.Status == protocol.AckRejected || s.ack.Status == protocol.AckConditional:
+		return Refuse(s.ack)
+	}
+	return nil
 }
 
 // Words of the acknowledgement file in addition to those of protocol.Ack.

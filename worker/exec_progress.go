@@ -28,20 +28,20 @@ const (
 	lastReportTimeout = 5 * time.Second
 )
 
-// followProgress reports the lines of a progress file until ended is closed, and once more
+// followProgress reports the next lines of a program until ended is closed, and once more
 // then. Every request for more time is made; of the reports read at a time the last is
-// appended, which is as much as a gauge needs. A file that cannot be read is logged once.
-func (h Handoff) followProgress(ctx context.Context, path string, ended <-chan struct{}) {
+// appended, which is as much as a gauge needs. Lines that cannot be read are logged once.
+func (h Handoff) followProgress(ctx context.Context, next func(end bool) ([]string, error), ended <-chan struct{}) {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
-	file, unread := growing{path: path}, ""
+	unread := ""
 	for last := false; !last; {
 		select {
 		case <-ended:
 			last = true
 		case <-ticker.C:
 		}
-		lines, err := file.next(last)
+		lines, err := next(last)
 		if err != nil && err.Error() != unread {
 			unread = err.Error()
 			h.logger().Warn("progress file not read", "err", err)
