@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/api/apitest"
@@ -22,7 +24,7 @@ import (
 
 // TestOperations: every method of an interface has a row, and every row a method.
 func TestOperations(t *testing.T) {
-	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Directory](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Operator](), reflect.TypeFor[api.Workspaces](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Finder](), reflect.TypeFor[api.Breakers](), reflect.TypeFor[api.Sharer]()}
+	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Directory](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Operator](), reflect.TypeFor[api.Workspaces](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Finder](), reflect.TypeFor[api.Breakers](), reflect.TypeFor[api.Sharer](), reflect.TypeFor[api.Workers]()}
 	rows := map[string]bool{}
 	for _, op := range api.Operations {
 		if rows[op.Interface+"."+op.Name] = true; op.Roles == 0 || op.Repeat == "" || op.RequestBytesMax == 0 || op.Doc == "" {
@@ -114,10 +116,11 @@ func TestService(t *testing.T) {
 				b := brokertest.Over(t, engine(t))
 				s := api.New(b, api.Config{KeyRequired: true, Index: indexOf(t, b)})
 				return apitest.Fixture{
-					Broker: b,
-					Source: func(_ *testing.T, agent string) api.Source { return s.As(api.Agent(agent)) },
-					Holder: func(_ *testing.T, agent string) api.Holder { return s.As(api.Agent(agent)) },
-					All:    func(_ *testing.T, caller api.Caller) apitest.All { return s.As(caller) },
+					Broker:  b,
+					Source:  func(_ *testing.T, agent string) api.Source { return s.As(api.Agent(agent)) },
+					Holder:  func(_ *testing.T, agent string) api.Holder { return s.As(api.Agent(agent)) },
+					Workers: func(_ *testing.T, agent string) api.Workers { return s.As(api.Agent(agent)) },
+					All:     func(_ *testing.T, caller api.Caller) *api.Session { return s.As(caller) },
 				}
 			})
 		})
@@ -143,4 +146,62 @@ func indexOf(t *testing.T, b *broker.Broker) *index.Index {
 func jetStream(t *testing.T) broker.Engine {
 	_, engine := testworld.Engine(t)
 	return engine
+}
+
+// TestClaimKey: a claim with a key is repeated by another process, and is one claim.
+func TestClaimKey(t *testing.T) {
+	b := brokertest.Over(t, jetStream(t))
+	brokertest.Register(t, b, "lead", "coder")
+	ix := indexOf(t, b)
+	session := func() *api.Session { return api.New(b, api.Config{Index: ix}).As(api.Agent("coder")) }
+	source := api.New(b, api.Config{}).As(api.Agent("lead"))
+	for _, task := range []string{"one", "two"} {
+		if _, err := source.Submit(t.Context(), packageFor("coder", task)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := api.Claim{Agent: "coder", Key: "0123456789abcdef", Lease: time.Minute, Wait: time.Minute, AckWithin: time.Minute}
+	var held [3]api.Held
+	for i, key := range []string{request.Key, request.Key, "fedcba9876543210"} {
+		request.Key = key
+		var err error
+		if held[i], err = session().Claim(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held[0].Lease != held[1].Lease || held[0].State.Ticket == held[2].State.Ticket {
+		t.Errorf("%s, again %s; with another key %s", held[0].Lease, held[1].Lease, held[2].Lease)
+	}
+	request.Key = "short"
+	var refused *protocol.Error
+	if _, err := session().Claim(t.Context(), request); !errors.As(err, &refused) || refused.Field != "key" {
+		t.Errorf("a short key: %v", err)
+	}
+}
+
+// TestFirstInbox: a view of a long inbox reads the heads of a part of it.
+func TestFirstInbox(t *testing.T) {
+	b := brokertest.Over(t, jetStream(t))
+	brokertest.Register(t, b, "lead", "coder")
+	s := api.New(b, api.Config{Index: indexOf(t, b)})
+	const all, most = 60, 5
+	first := ""
+	for i := range all {
+		state, err := s.As(api.Agent("lead")).Submit(t.Context(), packageFor("coder", fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = cmp.Or(first, state.Ticket)
+	}
+	coder := s.As(api.Agent("coder"))
+	some, err := coder.FirstInbox(t.Context(), "", most)
+	if err != nil || len(some) < most || len(some) == all || some[0].State.Ticket != first {
+		t.Errorf("%d entries, %v", len(some), err)
+	}
+	if whole, err := coder.Inbox(t.Context(), ""); err != nil || len(whole) != all {
+		t.Errorf("%d entries, %v", len(whole), err)
+	}
+	if people, err := coder.InboxCount(t.Context(), "coder", false); err != nil || people.Handoffs != all || people.More {
+		t.Errorf("%+v, %v", people, err)
+	}
 }

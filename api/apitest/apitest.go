@@ -15,21 +15,6 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// All is every interface of package api.
-type All interface {
-	api.Source
-	api.Holder
-	api.Reader
-	api.Directory
-	api.Breakers
-	api.Finder
-	api.Operator
-	api.Workspaces
-	api.Approver
-	api.Sharer
-	api.Decider
-}
-
 // Fixture is an implementation under test, over an empty engine.
 type Fixture struct {
 	// Broker lets tests reach the engine past the implementation.
@@ -38,10 +23,12 @@ type Fixture struct {
 	Source func(t *testing.T, agent string) api.Source
 	// Holder returns the implementation on behalf of api.Agent(agent); nil if it has no Holder.
 	Holder func(t *testing.T, agent string) api.Holder
+	// Workers returns the implementation on behalf of api.Agent(agent); nil if it has no Workers.
+	Workers func(t *testing.T, agent string) api.Workers
 	// AcceptsAtOnce says that a claim must be accepted with the call of Claim.
 	AcceptsAtOnce bool
-	// All returns the implementation on behalf of any caller; nil if it lacks an interface.
-	All func(t *testing.T, caller api.Caller) All
+	// All returns the session of any caller; nil if the implementation lacks an interface.
+	All func(t *testing.T, caller api.Caller) *api.Session
 }
 
 // timeout bounds each test on a busy machine.
@@ -64,6 +51,9 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		if !fixture.AcceptsAtOnce {
 			tests["ClaimLater"] = testClaimLater
 		}
+	}
+	if fixture.Workers != nil {
+		tests["Workers"] = testWorkers
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -10,23 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// approverCalls calls each operation of api.Approver.
-func approverCalls() map[string]func(context.Context, All, string) error {
-	return map[string]func(context.Context, All, string) error{
-		"Approve": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Approve(ctx, api.Verdict{Ticket: ticket})
-			return err
-		},
-		"Deny": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Deny(ctx, api.Verdict{Ticket: ticket, Reason: "no"})
-			return err
-		},
-		"Approvals": func(ctx context.Context, s All, _ string) error { _, err := s.Approvals(ctx); return err },
-	}
-}
-
 // approvals repeats Approvals until the index answers in time.
-func approvals(w *world, caller All) (waiting []protocol.State, err error) {
+func approvals(w *world, caller *api.Session) (waiting []protocol.State, err error) {
 	for {
 		if waiting, err = caller.Approvals(w.ctx); !errors.Is(err, broker.ErrNoAnswer) {
 			return waiting, err
@@ -37,7 +21,7 @@ func approvals(w *world, caller All) (waiting []protocol.State, err error) {
 // testApprover: the agent that is asked sees the handoff, and decides; no other agent does but one
 // above it.
 func testApprover(t *testing.T, w *world) {
-	caller := func(name string) All { return w.All(t, api.Agent(name)) }
+	caller := func(name string) *api.Session { return w.All(t, api.Agent(name)) }
 	pkg := newPackage("coder", protocol.NewTicket())
 	pkg.Approval = &protocol.Approval{Required: true, By: "stranger"}
 	state, err := w.Source(t, "lead").Submit(w.ctx, pkg)
@@ -74,7 +58,7 @@ func testAboveApprover(t *testing.T, w *world) {
 	for agent, above := range map[string]string{"clerk": "chief", "chief": "head", "head": "", "other": ""} {
 		w.must(w.Broker.PutProfile(w.ctx, protocol.Profile{ID: agent, EscalatesTo: above}))
 	}
-	caller := func(name string) All { return w.All(t, api.Agent(name)) }
+	caller := func(name string) *api.Session { return w.All(t, api.Agent(name)) }
 	submit := func() string {
 		pkg := newPackage("coder", protocol.NewTicket())
 		pkg.Approval = &protocol.Approval{Required: true, By: "clerk"}

@@ -1,62 +1,11 @@
 package apitest
 
 import (
-	"context"
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
-
-// directoryCalls calls each operation of api.Directory.
-func directoryCalls() map[string]func(context.Context, All, string) error {
-	calls := map[string]func(context.Context, All, string) error{
-		"Agents":  func(ctx context.Context, s All, _ string) error { _, err := s.Agents(ctx); return err },
-		"Agent":   func(ctx context.Context, s All, _ string) error { _, err := s.Agent(ctx, "coder"); return err },
-		"Holders": func(ctx context.Context, s All, _ string) error { _, err := s.Holders(ctx, "coder"); return err },
-		"FindAgents": func(ctx context.Context, s All, _ string) error {
-			_, err := s.FindAgents(ctx, "write code", 3)
-			return err
-		},
-		"RecommendAgents": func(ctx context.Context, s All, _ string) error {
-			_, err := s.RecommendAgents(ctx, "lead", "write code", 3)
-			return err
-		},
-		"Queues":   func(ctx context.Context, s All, _ string) error { _, err := s.Queues(ctx); return err },
-		"Fleet":    func(ctx context.Context, s All, _ string) error { _, err := s.Fleet(ctx); return err },
-		"Breakers": func(ctx context.Context, s All, _ string) error { _, err := s.Breakers(ctx); return err },
-		"ResetBreaker": func(ctx context.Context, s All, _ string) error {
-			_, err := s.ResetBreaker(ctx, "coder")
-			return err
-		},
-		"PutFleet": func(ctx context.Context, s All, _ string) error {
-			_, err := s.PutFleet(ctx, api.Fleet{})
-			return err
-		},
-		"PutAgent": func(ctx context.Context, s All, _ string) error {
-			_, err := s.PutAgent(ctx, protocol.Profile{ID: "newcomer"})
-			return err
-		},
-	}
-	for name, call := range map[string]func(context.Context, All, string) (protocol.Profile, error){
-		"Profile": func(ctx context.Context, s All, agent string) (protocol.Profile, error) { return s.Profile(ctx, agent) },
-		"PauseAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
-			return s.PauseAgent(ctx, agent)
-		},
-		"ResumeAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
-			return s.ResumeAgent(ctx, agent)
-		},
-		"RemoveAgent": func(ctx context.Context, s All, agent string) (protocol.Profile, error) {
-			return s.RemoveAgent(ctx, agent)
-		},
-	} {
-		calls[name] = func(ctx context.Context, s All, _ string) error {
-			_, err := call(ctx, s, "stranger")
-			return err
-		}
-	}
-	return calls
-}
 
 func testDirectory(t *testing.T, w *world) {
 	admin := w.All(t, api.Local("ann"))

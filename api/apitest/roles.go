@@ -3,7 +3,8 @@ package apitest
 import (
 	"context"
 	"errors"
-	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,66 +66,6 @@ func sourceCalls() map[string]func(context.Context, api.Source, string) error {
 	}
 }
 
-// holderCalls calls each operation of api.Holder, for coder.
-func holderCalls() map[string]func(context.Context, All, string) error {
-	type report = func(ctx context.Context, s All, lease string) (protocol.State, error)
-	calls := map[string]func(context.Context, All, string) error{
-		"Claim": func(ctx context.Context, s All, _ string) error {
-			_, err := s.Claim(ctx, api.Claim{Agent: "coder", Lease: lease})
-			return err
-		},
-		"Heartbeat": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Heartbeat(ctx, api.Heartbeat{Lease: madeUp(ticket)})
-			return err
-		},
-		"HandOff": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.HandOff(ctx, api.HandOff{Lease: madeUp(ticket)})
-			return err
-		},
-	}
-	for name, call := range map[string]report{
-		"Acknowledge": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckAccepted})
-		},
-		"Progress": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Progress(ctx, lease, protocol.Progress{Percent: 1})
-		},
-		"Complete": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Complete(ctx, lease, done)
-		},
-		"Decide": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Decide(ctx, lease, protocol.WorkDecision{Description: "d", Risk: protocol.RiskLow})
-		},
-		"AnswerHeld": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.AnswerHeld(ctx, lease, protocol.Answer{Text: "yes"})
-		},
-		"Spend": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Spend(ctx, lease, protocol.Usage{Tokens: 1})
-		},
-		"Fail": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Fail(ctx, lease, broker.Failure{Code: "handler"})
-		},
-		"Release": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Release(ctx, lease, "", nil)
-		},
-		"Escalate": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Escalate(ctx, lease, "it is large", "")
-		},
-		"RollBackHeld": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.RollBackHeld(ctx, lease, "undo it", nil)
-		},
-		"Await": func(ctx context.Context, s All, lease string) (protocol.State, error) {
-			return s.Await(ctx, lease, nil)
-		},
-	} {
-		calls[name] = func(ctx context.Context, s All, ticket string) error {
-			_, err := call(ctx, s, madeUp(ticket))
-			return err
-		}
-	}
-	return calls
-}
-
 // madeUp is a lease that was never given out.
 func madeUp(ticket string) string {
 	return broker.LeaseToken{Ticket: ticket, Agent: "coder", Offer: 1, Holder: "6f3dbd4e-5d0c-4a52-8a86-0a6f4a1d1f5e"}.String()
@@ -133,103 +74,75 @@ func madeUp(ticket string) string {
 // series asks for the one hour of a day long past.
 var series = ask.SeriesQuery{Since: time.Unix(0, 0), Until: time.Unix(3600, 0), BucketMS: 3_600_000}
 
-// otherCalls calls each operation of the other interfaces.
-func otherCalls() map[string]func(context.Context, All, string) error {
-	return map[string]func(context.Context, All, string) error{
-		"Package": func(ctx context.Context, s All, ticket string) error { _, err := s.Package(ctx, ticket); return err },
-		"History": func(ctx context.Context, s All, ticket string) error { _, err := s.History(ctx, ticket); return err },
-		"Members": func(ctx context.Context, s All, ticket string) error { _, err := s.Members(ctx, ticket); return err },
-		"LateResults": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.LateResults(ctx, ticket)
-			return err
-		},
-		"List":  func(ctx context.Context, s All, _ string) error { _, err := s.List(ctx, ask.ListQuery{}); return err },
-		"Count": func(ctx context.Context, s All, _ string) error { _, err := s.Count(ctx, ask.CountQuery{}); return err },
-		"Figures": func(ctx context.Context, s All, _ string) error {
-			_, err := s.Figures(ctx, ask.FiguresQuery{})
-			return err
-		},
-		"Series": func(ctx context.Context, s All, _ string) error { _, err := s.Series(ctx, series); return err },
-		"Position": func(ctx context.Context, s All, _ string) error {
-			_, err := s.Position(ctx, ask.Question{})
-			return err
-		},
-		"Find": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Find(ctx, ticket[:ask.PrefixMin])
-			return err
-		},
-		"Why": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Why(ctx, ticket, time.UTC)
-			return err
-		},
-		"Family": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Family(ctx, ask.FamilyQuery{Ticket: ticket})
-			return err
-		},
-		"Reroute": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Reroute(ctx, api.Reroute{Ticket: ticket, To: "stranger"})
-			return err
-		},
-		"RollBack": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.RollBack(ctx, ticket, "undo it")
-			return err
-		},
-		"Redrive": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Redrive(ctx, api.Redrive{Ticket: ticket})
-			return err
-		},
-		"Take": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Take(ctx, api.Take{Ticket: ticket, Agent: "coder", Lease: lease})
-			return err
-		},
-		"Raise": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Raise(ctx, ticket, protocol.Amounts{Handoffs: 1})
-			return err
-		},
-		"Dismiss": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Dismiss(ctx, ticket, "seen")
-			return err
-		},
-		"Inbox": func(ctx context.Context, s All, _ string) error { _, err := s.Inbox(ctx, "coder"); return err },
-		"Attention": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Attention(ctx, []string{ticket})
-			return err
-		},
-		"DeadLetters": func(ctx context.Context, s All, _ string) error {
-			_, err := s.DeadLetters(ctx, ask.DeadQuery{})
-			return err
-		},
-	}
+// requests are a request of each operation, with TICKET, LEASE (made up) and KEY in place of these.
+// Some have many operations.
+var requests = map[string][]string{
+	`{}`:                                                            {"Approvals", "Agents", "Queues", "Fleet", "Breakers", "Workspaces", "Position", "DeadLetters", "PutFleet"},
+	`{"filter":{}}`:                                                 {"List", "Count", "Figures"},
+	`{"ticket":"TICKET"}`:                                           {"Status", "Result", "LastOfChain", "ChainResult", "Return", "Context", "Cancel", "Approve", "Package", "History", "Members", "LateResults", "Why", "Family", "Redrive"},
+	`{"agent":"coder"}`:                                             {"Agent", "Holders", "ResetBreaker", "Inbox"},
+	`{"agent":"stranger"}`:                                          {"Profile", "PauseAgent", "ResumeAgent", "RemoveAgent"},
+	`{"name":"w"}`:                                                  {"CloseWorkspace", "Workspace"},
+	`{"lease":"LEASE"}`:                                             {"Heartbeat", "Release", "Await", "Unlock", "HeldWorkspace"},
+	`{"also":["TICKET"]}`:                                           {"Attention"},
+	`{"prefix":"TICKET"}`:                                           {"Find"},
+	`{"task":"code","most":3}`:                                      {"FindAgents"},
+	`{"from":"lead","task":"code","most":3}`:                        {"RecommendAgents"},
+	`{"ticket":"TICKET","reason":"no"}`:                             {"Deny", "RollBack", "Dismiss"},
+	`{"ticket":"TICKET","wait_ms":1}`:                               {"Wait", "WaitChain"},
+	`{"ticket":"TICKET","answer":{"text":"yes"}}`:                   {"Answer"},
+	`{"ticket":"TICKET","to":"stranger"}`:                           {"Reroute"},
+	`{"ticket":"TICKET","more":{"handoffs":1}}`:                     {"Raise"},
+	`{"ticket":"TICKET","agent":"coder","lease_ms":60000}`:          {"Take"},
+	`{"agent":"coder","lease_ms":60000}`:                            {"Claim"},
+	`{"agent":"coder","key":"KEY","lease_ms":60000}`:                {"Present", "Leave"},
+	`{"agent":"coder","key":"KEY","lease_ms":60000,"most":1}`:       {"ClaimMany"},
+	`{"profile":{"id":"coder"}}`:                                    {"PutAgent"},
+	`{"agent":"coder","profile":{"id":"coder"}}`:                    {"Register"},
+	`{"lease":"LEASE","ack":{"status":"accepted"}}`:                 {"Acknowledge"},
+	`{"lease":"LEASE","progress":{"percent":1}}`:                    {"Progress"},
+	`{"lease":"LEASE","decision":{"description":"d","risk":"low"}}`: {"Decide"},
+	`{"lease":"LEASE","usage":{"tokens":1}}`:                        {"Spend"},
+	`{"lease":"LEASE","result":{"body":"done"}}`:                    {"Complete"},
+	`{"lease":"LEASE","code":"handler"}`:                            {"Fail"},
+	`{"lease":"LEASE","rationale":"it is large"}`:                   {"Escalate"},
+	`{"lease":"LEASE","answer":{"text":"yes"}}`:                     {"AnswerHeld"},
+	`{"lease":"LEASE","reason":"undo it"}`:                          {"RollBackHeld"},
+	`{"lease":"LEASE","paths":[{"path":"a"}]}`:                      {"Lock"},
+	`{"lease":"LEASE","values":{"v":1}}`:                            {"SetVariables"},
+	`{"name":"w","values":{"v":1}}`:                                 {"ResolveVariables"},
+	`{"name":"w","limits":{}}`:                                      {"OpenWorkspace"},
+	`{"bucket_ms":3600000,"since":"1970-01-01T00:00:00Z","until":"1970-01-01T01:00:00Z"}`:                               {"Series"},
+	`{"package":{"key":"TICKET","target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`:                   {"Submit"},
+	`{"lease":"LEASE","package":{"source":"coder","target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`: {"HandOff"},
 }
 
-// testRoles calls every operation without a role that it needs, and with it.
-func testRoles(t *testing.T, w *world) {
-	ticket, calls := w.submit(), otherCalls()
-	maps.Copy(calls, holderCalls())
-	maps.Copy(calls, directoryCalls())
-	maps.Copy(calls, workspaceCalls())
-	maps.Copy(calls, approverCalls())
-	for name, call := range sourceCalls() {
-		calls[name] = func(ctx context.Context, s All, ticket string) error { return call(ctx, s, ticket) }
-	}
-	for _, op := range api.Operations {
-		call, ok := calls[op.Name]
-		if !ok {
-			t.Errorf("the suite has no call of %s", op.Name)
-			continue
+// perform performs an operation on a ticket.
+func (w *world) perform(op *api.Operation, s *api.Session, ticket string) error {
+	for request, names := range requests {
+		if slices.Contains(names, op.Name) {
+			_, err := op.Do(w.ctx, s, []byte(strings.NewReplacer("TICKET", ticket, "LEASE", madeUp(ticket), "KEY", key).Replace(request)))
+			return err
 		}
+	}
+	w.t.Errorf("the suite has no request of %s", op.Name)
+	return nil
+}
+
+// testRoles performs every operation without a role that it needs, and with it.
+func testRoles(t *testing.T, w *world) {
+	ticket := w.submit()
+	for i := range api.Operations {
+		op := &api.Operations[i]
 		for _, role := range []api.Roles{0, api.RoleReader, api.RoleSubmitter, api.RoleOperator, api.RoleWorker} {
 			reads := role&(api.RoleSubmitter|api.RoleOperator) != 0 && op.Roles&api.RoleReader != 0
 			if role&op.Roles != 0 || reads {
 				continue
 			}
-			err := call(w.ctx, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
+			err := w.perform(op, w.All(t, api.Caller{Name: "lead", Roles: role, Sources: []string{"lead"}, Agents: []string{"lead"}}), ticket)
 			w.wantCode(op.Name+" as "+role.String(), err, protocol.CodeForbidden)
 		}
-		if op.Name == "Wait" || op.Name == "WaitChain" { // of an open handoff that lasts
-			continue
-		}
-		err := call(w.ctx, w.All(t, api.Local("lead")), ticket)
+		err := w.perform(op, w.All(t, api.Local("lead")), ticket)
 		if errors.Is(err, &protocol.Error{Code: protocol.CodeForbidden}) || errors.Is(err, broker.ErrUnreachable) {
 			t.Errorf("%s as admin: %v", op.Name, err)
 		}
@@ -261,18 +174,18 @@ func testReader(t *testing.T, w *world) {
 		t.Errorf("why: %+v", why)
 	}
 	testLists(t, w, everything, ticket)
-	stranger, calls := w.All(t, api.Agent("stranger")), otherCalls()
-	maps.Copy(calls, holderCalls())
-	delete(calls, "Position") // it is about no handoff
-	for name, call := range calls {
-		if err := call(w.ctx, stranger, ticket); err == nil {
-			t.Errorf("%s as a stranger is answered", name)
+	stranger := w.All(t, api.Agent("stranger"))
+	for i := range api.Operations {
+		op := &api.Operations[i]
+		ofHandoffs := slices.Contains([]string{"Reader", "Operator", "Holder", "Workers", "Decider"}, op.Interface) && op.Name != "Position"
+		if ofHandoffs && w.perform(op, stranger, ticket) == nil {
+			t.Errorf("%s as a stranger is answered", op.Name)
 		}
 	}
 }
 
 // testLists lists and counts what the index knows, and what a caller may know of that.
-func testLists(t *testing.T, w *world, everything All, ticket string) {
+func testLists(t *testing.T, w *world, everything *api.Session, ticket string) {
 	page, err := everything.List(w.ctx, ask.ListQuery{Question: ask.Question{WaitMS: timeout.Milliseconds()}})
 	if w.must(err); len(page.Handoffs) != 1 || page.Handoffs[0].Ticket != ticket {
 		t.Errorf("listed: %+v", page.Handoffs)

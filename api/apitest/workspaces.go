@@ -1,7 +1,6 @@
 package apitest
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -53,41 +52,5 @@ func testWorkspaces(t *testing.T, w *world) {
 	_, err = w.All(t, api.Agent("coder")).Workspace(w.ctx, name)
 	if !errors.Is(err, &protocol.Error{Code: protocol.CodeForbidden}) {
 		t.Errorf("an agent reads any workspace: %v", err)
-	}
-}
-
-// workspaceCalls calls each operation of api.Workspaces.
-func workspaceCalls() map[string]func(context.Context, All, string) error {
-	return map[string]func(context.Context, All, string) error{
-		"OpenWorkspace": func(ctx context.Context, s All, _ string) error {
-			_, err := s.OpenWorkspace(ctx, "w", protocol.WorkspaceLimits{})
-			return err
-		},
-		"CloseWorkspace": func(ctx context.Context, s All, _ string) error {
-			_, err := s.CloseWorkspace(ctx, "w")
-			return err
-		},
-		"Lock": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Lock(ctx, api.Lock{Lease: madeUp(ticket), Paths: []protocol.LockPath{{Path: "a"}}})
-			return err
-		},
-		"Unlock": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.Unlock(ctx, madeUp(ticket), nil)
-			return err
-		},
-		"SetVariables": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.SetVariables(ctx, madeUp(ticket), api.SetVariables{Values: map[string]json.RawMessage{"v": json.RawMessage("1")}})
-			return err
-		},
-		"HeldWorkspace": func(ctx context.Context, s All, ticket string) error {
-			_, err := s.HeldWorkspace(ctx, madeUp(ticket))
-			return err
-		},
-		"Workspace":  func(ctx context.Context, s All, _ string) error { _, err := s.Workspace(ctx, "w"); return err },
-		"Workspaces": func(ctx context.Context, s All, _ string) error { _, err := s.Workspaces(ctx); return err },
-		"ResolveVariables": func(ctx context.Context, s All, _ string) error {
-			_, err := s.ResolveVariables(ctx, "w", api.SetVariables{Values: map[string]json.RawMessage{"v": json.RawMessage("1")}})
-			return err
-		},
 	}
 }
