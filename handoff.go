@@ -160,7 +160,7 @@ func (c *Client) seer() func(State) error {
 // Work serves an agent with a function until ctx ends, then drains. The function returns the result, or
 // an error of package worker: a refusal, a question, a retry.
 func (c *Client) Work(ctx context.Context, agent string, do func(context.Context, Handoff) (Result, error)) error {
-	return worker.Run(ctx, c.b, agent, worker.HandlerFunc(do))
+	return worker.Run(ctx, c.session, agent, worker.HandlerFunc(do))
 }
 
 // Text returns a result whose body is text, or JSON if it parses.

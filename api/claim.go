@@ -813,7 +813,3 @@ func (c *claims) remove(kept *keptClaim) {
 		c.bytes -= len(kept.claim.Package)
 	}
 }
-
-// Hold returns a new claim for its holder, and keeps it. It is for a gateway whose workers accept
-// offers.
-func (s *Service) Hold(ctx context.Context, claim *broker.Claim) Held { return s.hold(ctx, claim) }

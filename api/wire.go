@@ -553,6 +553,7 @@ type AgentOperations interface {
 	Approver
 	Sharer
 	Decider
+	Workers
 }
 
 // remote implements the operations of an agent over a gateway.

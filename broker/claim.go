@@ -71,9 +71,6 @@ func (c *Claim) State() protocol.State { return c.lastHead().State }
 // lastState is State without a copy. The caller must not change it.
 func (c *Claim) lastState() *protocol.State { return &c.lastHead().State }
 
-// LastState is State without a copy, for a worker. The caller must not change it.
-func (c *Claim) LastState() *protocol.State { return c.lastState() }
-
 // Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 

@@ -133,17 +133,21 @@ func (w *Worker) beatLoop(ctx context.Context) {
 // claimBeatLoop looks after the handoffs in hand between two beats that are far apart.
 // It is a loop of its own: a beat may have to wait for its answer meanwhile.
 func (w *Worker) claimBeatLoop(ctx context.Context) {
-	if w.heartbeatInterval == w.cfg.Beat {
-		return
+	if w.heartbeatInterval != w.cfg.Beat {
+		atEach(ctx, w.heartbeatInterval, func() { w.beatClaims(ctx) })
 	}
-	tick := time.NewTicker(w.heartbeatInterval)
+}
+
+// atEach calls do after each interval until ctx ends.
+func atEach(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.beatClaims(ctx)
+			do()
 		}
 	}
 }
@@ -162,18 +166,11 @@ func (w *Worker) loadLoop(ctx context.Context) {
 	if every >= w.cfg.Beat {
 		return
 	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if int64(w.runs.len()) != w.sentBusy.Load() {
-				_ = w.beatPresence(ctx) // the next beat repeats it, and logs the fault
-			}
+	atEach(ctx, every, func() {
+		if int64(w.runs.len()) != w.sentBusy.Load() {
+			_ = w.beatPresence(ctx) // the next beat repeats it, and logs the fault
 		}
-	}
+	})
 }
 
 func (w *Worker) beatClaims(ctx context.Context) {
@@ -185,13 +182,13 @@ func (w *Worker) beatClaims(ctx context.Context) {
 func (w *Worker) beatPresence(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.BeatTimeout)
 	defer cancel()
-	holder := w.holder
-	holder.Slots, holder.Busy, holder.Draining = cap(w.slots), w.runs.len(), w.draining.Load()
+	presence := w.presented
+	presence.Slots, presence.Busy, presence.Draining = cap(w.slots), w.runs.len(), w.draining.Load()
 	sent := time.Now()
-	if err := w.transport.Beat(ctx, holder); err != nil {
+	if _, err := w.session.Present(ctx, presence); err != nil {
 		return err
 	}
-	w.sentBusy.Store(int64(holder.Busy))
+	w.sentBusy.Store(int64(presence.Busy))
 	w.presence.confirm(sent)
 	return nil
 }
@@ -199,7 +196,7 @@ func (w *Worker) beatPresence(ctx context.Context) error {
 // reconnectLoop restores the things that a broken connection, or another server, may
 // have lost: our presence, the queue's consumers, the agent itself.
 func (w *Worker) reconnectLoop(accepting, running context.Context) {
-	again := w.transport.Reconnected(running)
+	again := w.session.Reconnected(running)
 	for {
 		select {
 		case <-running.Done():

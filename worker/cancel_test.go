@@ -165,11 +165,11 @@ func TestConfig(t *testing.T) {
 		"profile.id":  {Agent: "a", Profile: protocol.Profile{ID: "b"}},
 	} {
 		var refused *protocol.Error
-		if _, err := worker.New(b, cfg, done); !errors.As(err, &refused) || !strings.HasPrefix(field, refused.Field) {
+		if _, err := worker.New(sessionOf(b), cfg, done); !errors.As(err, &refused) || !strings.HasPrefix(field, refused.Field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if _, err := worker.New(b, worker.Config{Agent: "a"}, nil); err == nil {
+	if _, err := worker.New(sessionOf(b), worker.Config{Agent: "a"}, nil); err == nil {
 		t.Error("a worker without a handler")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // HandOff hands off work from within the work, and returns the ticket of the new
@@ -112,7 +112,9 @@ func (r *run) wait(ctx context.Context, ticket string) (ret protocol.Return, err
 	defer end(nil)
 	defer context.AfterFunc(r.ctx, func() { end(context.Cause(r.ctx)) })()
 	err = r.w.retry(ctx, "wait for a return", func(ctx context.Context) error {
-		ret, err = r.w.transport.End(ctx, ticket)
+		if _, err = r.w.session.Wait(ctx, ticket, api.UntilEnded); err == nil {
+			ret, err = r.w.session.Return(ctx, ticket)
+		}
 		return err
 	})
 	if cause := context.Cause(ctx); err != nil && cause != nil {
@@ -155,18 +157,18 @@ func (o *childCalls) undo(written string) {
 }
 
 func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Package) (ticket string, err error) {
-	claim := r.currentClaim()
-	if claim == nil || calls == nil {
-		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.offer.Ticket())
+	if !r.accepted.Load() || calls == nil {
+		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.lastState().Ticket)
 	}
 	key, err := protocol.ChildKeyOf(pkg)
 	if err != nil {
 		return "", err
 	}
-	child := broker.Child{Nth: calls.count(key.Written), Package: pkg}
-	err = r.w.retry(ctx, "hand off", func(ctx context.Context) (err error) {
-		ticket, err = claim.HandOff(ctx, child)
-		return err
+	request := api.HandOff{Lease: r.held.Lease, Nth: calls.count(key.Written), Package: pkg}
+	err = r.w.retry(ctx, "hand off", func(ctx context.Context) error {
+		child, err := r.w.session.HandOff(ctx, request)
+		ticket = child.Ticket
+		return r.seen(child.Parent, err)
 	})
 	if err != nil {
 		calls.undo(key.Written)
@@ -175,23 +177,32 @@ func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Packa
 		}
 		return "", err
 	}
-	s := r.refreshState(claim)
+	s := r.lastState()
 	r.log.Info("handed off", "child", ticket, "type", pkg.Type, "begins_with_the_result", beginsAfter(s, ticket))
 	return ticket, nil
 }
 
-// readReturns reads the ends of the children of earlier runs of the handler. Most handoffs have
-// none and cost no read.
-func (r *run) readReturns(h *Handoff, claim Claim) error {
-	h.calls, h.Returns = &childCalls{}, nil
+// readReturns takes the ends of the children of earlier runs of the handler, which come with the
+// claim, or reads them where they did not.
+func (r *run) readReturns(h *Handoff) error {
+	h.calls, h.Returns = &childCalls{}, r.held.Returns
 	s := r.lastState() // as of the acceptance
-	if s.Children == nil || s.Children.Received == "" {
+	if s.Children == nil || s.Children.Received == "" || len(h.Returns) > 0 {
 		return nil
 	}
-	return r.w.retry(r.ctx, "read what came back", withTimeout(fetchTimeout, func(ctx context.Context) (err error) {
-		h.Returns, err = claim.Returns(ctx)
-		return err
-	}))
+	for _, n := range s.Children.Received.Numbers() {
+		err := r.w.retry(r.ctx, "read what came back", withTimeout(fetchTimeout, func(ctx context.Context) error {
+			ret, err := r.w.session.Return(ctx, s.ChildTicket(n))
+			if err == nil {
+				h.Returns = append(h.Returns, ret)
+			}
+			return err
+		}))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Lock keeps other handoffs of the workflow from paths, and waits for them as long as wait. A path
@@ -199,8 +210,8 @@ func (r *run) readReturns(h *Handoff, claim Claim) error {
 // Lock returns a number that rises with each grant of the workspace. A *protocol.Error has the
 // reason of a refusal: lock_busy, or deadlock.
 func (h Handoff) Lock(ctx context.Context, wait time.Duration, paths ...string) (seq uint64, err error) {
-	err = h.share("locks", func(c Claim) (err error) {
-		seq, err = c.Lock(ctx, wait, lockPaths(paths)...)
+	err = h.share("locks", func(r *run) (err error) {
+		seq, err = r.w.session.Lock(ctx, api.Lock{Lease: r.held.Lease, Paths: lockPaths(paths), Wait: wait})
 		return err
 	})
 	return seq, err
@@ -208,13 +219,13 @@ func (h Handoff) Lock(ctx context.Context, wait time.Duration, paths ...string) 
 
 // Unlock releases the locks on paths; no path releases all.
 func (h Handoff) Unlock(ctx context.Context, paths ...string) error {
-	return h.share("locks", func(c Claim) error { return c.Unlock(ctx, lockPaths(paths)...) })
+	return h.share("locks", func(r *run) error { return r.seen(r.w.session.Unlock(ctx, r.held.Lease, lockPaths(paths))) })
 }
 
 // Workspace reads the workspace that the handoffs of the workflow share.
 func (h Handoff) Workspace(ctx context.Context) (w protocol.Workspace, err error) {
-	err = h.share("workspace", func(c Claim) (err error) {
-		w, err = c.Workspace(ctx)
+	err = h.share("workspace", func(r *run) (err error) {
+		w, err = r.w.session.HeldWorkspace(ctx, r.held.Lease)
 		return err
 	})
 	return w, err
@@ -223,22 +234,21 @@ func (h Handoff) Workspace(ctx context.Context) (w protocol.Workspace, err error
 // SetVariables sets variables of the workflow, all of them or none. Where ifVersion is not nil each
 // has to have that version; else the error has CodeConflict and names the current value.
 func (h Handoff) SetVariables(ctx context.Context, values map[string]json.RawMessage, ifVersion *int) error {
-	return h.share("variables", func(c Claim) error {
-		_, err := c.SetVariables(ctx, lifecycle.Setting{Values: values, IfVersion: ifVersion})
+	return h.share("variables", func(r *run) error {
+		_, err := r.w.session.SetVariables(ctx, r.held.Lease, api.SetVariables{Values: values, IfVersion: ifVersion})
 		return err
 	})
 }
 
-// share does something with the claim in its workspace.
-func (h Handoff) share(field string, do func(Claim) error) error {
+// share does something in the workspace of the handoff.
+func (h Handoff) share(field string, do func(*run) error) error {
 	if h.r == nil {
 		return protocol.Errorf(protocol.CodeForbidden, field, "%s has no part in a workflow that was opened", h.Ticket)
 	}
-	claim := h.r.currentClaim()
-	if claim == nil {
+	if !h.r.accepted.Load() {
 		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
 	}
-	err := do(claim)
+	err := lost(do(h.r))
 	if errors.Is(err, broker.ErrLeaseLost) {
 		h.r.cancel(err)
 	}

@@ -239,7 +239,7 @@ func TestHandOffWhileTheEngineIsAway(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.register(protocol.Profile{ID: "tester"})
 		m := w.m.Connect()
-		w.serveOver(m, brokertest.Over(t, m), worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+		w.serveOver(m, sessionOf(brokertest.Over(t, m)), worker.Config{}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			m.Disconnect()
 			time.AfterFunc(20*time.Second, m.Reconnect)
 			_, err := h.HandOff(ctx, delegate("tester", "x"))

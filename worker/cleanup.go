@@ -72,24 +72,24 @@ const cleanupGrace = time.Second
 
 // reportCancelled reports the end of a handoff whose end was asked for, or whose lease is
 // lost: the cause of r.ctx, which has ended, is one of these. Handle returned result and err.
-func (r *run) reportCancelled(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
+func (r *run) reportCancelled(c contexts, h Handoff, result protocol.Result, err error) {
 	cause, partial := context.Cause(r.ctx), partialOf(result)
 	switch {
 	case errors.Is(cause, ErrReturned):
 		var rolledBack *rollBackError
 		if !errors.As(err, &rolledBack) {
-			rolledBack = &rollBackError{reason: cmp.Or(r.refreshState(claim).CancelReason, "asked to roll it back"), partial: partial}
+			rolledBack = &rollBackError{reason: cmp.Or(r.lastState().CancelReason, "asked to roll it back"), partial: partial}
 		}
-		r.rollBack(c, h, claim, rolledBack)
+		r.rollBack(c, h, rolledBack)
 	case errors.Is(cause, ErrCancelled):
-		r.release(c, h, claim, withCleanupError("cancel requested", r.cleanup(c, h, cause)), partial)
+		r.release(c, h, withCleanupError("cancel requested", r.cleanup(c, h, cause)), partial)
 	case errors.Is(cause, errUnconfirmed):
-		r.release(c, h, claim, withCleanupError("its worker was cut off from the engine for a lease", r.cleanup(c, h, cause)), partial)
+		r.release(c, h, withCleanupError("its worker was cut off from the engine for a lease", r.cleanup(c, h, cause)), partial)
 	default:
 		_ = r.cleanup(c, h, cause) // which has logged it
 		if partial != nil {        // it is kept, and nothing is released that is another's
 			_ = r.sendPartial(c, "keep a late result", partial, func(ctx context.Context, partial *protocol.Result) error {
-				return claim.Release(ctx, "", partial)
+				return last(r.w.session.Release(ctx, r.held.Lease, "", partial))
 			})
 		}
 		r.recordOutcome("lost", cause)
@@ -104,12 +104,12 @@ func withCleanupError(reason string, failed error) string {
 	return reason + "; cleanup failed: " + protocol.CutText(failed.Error(), stackBytesMax)
 }
 
-func (rolledBack *rollBackError) report(r *run, c contexts, h Handoff, claim Claim) {
-	r.rollBack(c, h, claim, rolledBack)
+func (rolledBack *rollBackError) report(r *run, c contexts, h Handoff) {
+	r.rollBack(c, h, rolledBack)
 }
 
 // rollBack returns the handoff to its source.
-func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackError) {
+func (r *run) rollBack(c contexts, h Handoff, rolledBack *rollBackError) {
 	reason := rolledBack.reason
 	reason = cmp.Or(reason, "its worker gave no reason")
 	reason = withCleanupError(reason, r.cleanup(c, h, rolledBack))
@@ -118,7 +118,7 @@ func (r *run) rollBack(c contexts, h Handoff, claim Claim, rolledBack *rollBackE
 		partial = resultOf(r.progressed.Load())
 	}
 	err := r.sendPartial(c, "roll back", partial, func(ctx context.Context, partial *protocol.Result) error {
-		return claim.RollBack(ctx, reason, partial)
+		return last(r.w.session.RollBackHeld(ctx, r.held.Lease, reason, partial))
 	})
 	r.finishReport(c, h, "rolled back", "roll back", errors.New(reason), err)
 }

@@ -1,7 +1,7 @@
 // Package worker runs the work of one agent: it claims handoffs, calls a handler, and reports.
 // A Go program embeds it:
 //
-//	err := worker.Run(ctx, b, "reviewer", worker.HandlerFunc(
+//	err := worker.Run(ctx, api.Direct(b, "reviewer"), "reviewer", worker.HandlerFunc(
 //		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 //			return protocol.ResultFromOutput([]byte("looks good")), nil
 //		})) // returns when ctx has ended and the drain is over
@@ -9,8 +9,8 @@
 // Typed makes a handler of a function with types of its own. New takes a Config.
 //
 // Any other program becomes a worker through Exec, which runs a command for
-// each handoff. A worker that may not reach the broker itself serves through a Transport
-// (NewOver): internal/gateway/nats has one.
+// each handoff. A worker that may not reach the engine itself acts by the session of a gateway's
+// client.
 //
 // # Choices of a handler
 //
@@ -28,10 +28,8 @@
 // A worker appends facts and decides nothing: whether a failed handoff is tried
 // again, and where, is the core's decision. It guarantees:
 //
-//   - It never has more offers in its hands than free slots.
-//   - The engine hears from it before its first pull and until its drain is over.
-//     An offer is kept from others from the moment it was pulled, before any
-//     code of the user's runs.
+//   - It never claims more handoffs than it has free slots.
+//   - The engine hears from it before its first claim and until its drain is over.
 //   - A handler whose handoff was taken away, or is to be cancelled or returned, or
 //     whose worker could not confirm its presence for a whole lease, finds its
 //     context cancelled; context.Cause names the reason (broker.ErrLeaseLost,

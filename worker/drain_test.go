@@ -129,7 +129,7 @@ func TestDrainReleasesWhatIsNotAcknowledged(t *testing.T) {
 		if !errors.Is(cause, worker.ErrShutdown) {
 			t.Errorf("cause %v", cause)
 		}
-		if events := w.events(ticket); events != "submitted+offered" || w.others() != 1 {
+		if events := w.events(ticket); events != "submitted+offered claimed released+offered" || w.others() != 1 {
 			t.Errorf("events %s, %d free", events, w.others())
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
@@ -18,7 +19,7 @@ func Example() {
 	b, _ := broker.New(brokertest.NewMemory(), broker.Config{})
 	submit(ctx, b, "reviewer", "review the parser")
 
-	err := worker.Run(ctx, b, "reviewer", worker.HandlerFunc(
+	err := worker.Run(ctx, api.Direct(b, "reviewer"), "reviewer", worker.HandlerFunc(
 		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			defer cancel() // one is enough for an example
 			fmt.Printf("attempt %d: %s\n", h.Attempt, h.Package.Task.Description)

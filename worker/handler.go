@@ -37,12 +37,11 @@ func (f HandlerFunc) Handle(ctx context.Context, h Handoff) (protocol.Result, er
 // Acknowledger is an optional interface of a Handler that answers an offer before
 // accepting it: accepted (with an estimated completion, if it has one),
 // rejected (with a reason) or conditional. It shall look, not work: the handoff
-// has no holder yet, and ctx ends after the package's acknowledge timeout (30 s by
-// default), when the offer is lost, and when the worker drains. An answer that
+// is claimed and not accepted yet, and ctx ends after the package's acknowledge timeout (30 s by
+// default), when the claim is lost, and when the worker drains. An answer that
 // comes after the timeout does not count: the offer goes to another worker, uncharged.
 //
-// It may be asked about an offer that turns out to be gone. An error, a panic, or
-// an answer that breaks the rules is a failed attempt.
+// An error, a panic, or an answer that breaks the rules is a failed attempt.
 // The Handoff has no Attempt and no Fence yet. A Handler that is no
 // Acknowledger accepts everything.
 type Acknowledger interface {
@@ -95,13 +94,10 @@ func (h Handoff) State() protocol.State {
 
 // lease returns the lease for a program; empty if there is none.
 func (h Handoff) lease() string {
-	if h.r == nil {
+	if h.r == nil || !h.r.accepted.Load() {
 		return ""
 	}
-	if claim := h.r.currentClaim(); claim != nil {
-		return claim.WorkerLease()
-	}
-	return ""
+	return h.r.held.Lease
 }
 
 // Progress reports from within the work. It blocks until the ledger has the
@@ -213,5 +209,5 @@ func (h Handoff) Context(ctx context.Context) (protocol.Context, error) {
 	if _, ours := protocol.ParseContextURL(h.Package.Context.ContextURL); !ours || h.r == nil {
 		return h.Package.Context, nil
 	}
-	return h.r.w.transport.Context(ctx, h.Ticket)
+	return h.r.w.session.Context(ctx, h.Ticket)
 }

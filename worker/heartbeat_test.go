@@ -15,7 +15,7 @@ import (
 func TestPulse(t *testing.T) {
 	inBubble(t, func(w *world) {
 		nothing := worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) { return protocol.Result{}, nil })
-		idle, err := worker.New(w.b, worker.Config{Agent: "coder"}, nothing)
+		idle, err := worker.New(sessionOf(w.b), worker.Config{Agent: "coder"}, nothing)
 		if err != nil {
 			t.Fatal(err)
 		}

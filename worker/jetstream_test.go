@@ -56,9 +56,9 @@ func dialEngine(t testing.TB, n *embedded.Node) *jetstream.Engine {
 }
 
 // start runs a worker until drain is called.
-func start(t testing.TB, b worker.Broker, cfg worker.Config, h worker.Handler) (w *worker.Worker, drain func() error) {
+func start(t testing.TB, b *broker.Broker, cfg worker.Config, h worker.Handler) (w *worker.Worker, drain func() error) {
 	t.Helper()
-	w, err := worker.New(b, cfg, h)
+	w, err := worker.New(sessionOf(b), cfg, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestUnfitWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	unfit := execOf(t, worker.ExecConfig{Command: []string{script(t, `no_such_model --answer`)}})
-	w, err := worker.New(dial(t, n), worker.Config{Agent: "coder"}, unfit)
+	w, err := worker.New(sessionOf(dial(t, n)), worker.Config{Agent: "coder"}, unfit)
 	if err != nil {
 		t.Fatal(err)
 	}

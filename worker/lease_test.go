@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
@@ -47,7 +48,7 @@ func TestBeatsWhileItWorks(t *testing.T) {
 func TestLoadIsToldBetweenBeats(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m, h := w.m.Connect(), newWorking()
-		b := &counted{Broker: brokertest.Over(t, m)}
+		b := &counted{Session: sessionOf(brokertest.Over(t, m))}
 		s := w.serveOver(m, b, worker.Config{}, h)
 		ticket := w.submit(nil)
 		busy := func() int {
@@ -215,7 +216,7 @@ func TestResultIsHandedInAfterACut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				m := w.m.Connect()
-				w.serveOver(m, brokertest.Over(t, m), worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+				w.serveOver(m, sessionOf(brokertest.Over(t, m)), worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 					m.Disconnect()
 					return protocol.Result{Body: []byte(`"expensive"`)}, nil
 				}))
@@ -235,7 +236,7 @@ func TestResultIsHandedInAfterACut(t *testing.T) {
 func TestBeatThatIsAnsweredTooLate(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		slow := &slowBeats{Broker: brokertest.Over(t, m)}
+		slow := &slowBeats{Session: sessionOf(brokertest.Over(t, m))}
 		var stopped time.Time
 		w.serveOver(m, slow, worker.Config{Lease: 3 * time.Second}, worker.HandlerFunc(func(ctx context.Context, _ worker.Handoff) (protocol.Result, error) {
 			<-ctx.Done()
@@ -258,19 +259,19 @@ func TestBeatThatIsAnsweredTooLate(t *testing.T) {
 }
 
 type slowBeats struct {
-	*broker.Broker
+	*api.Session
 	delay atomic.Int64
 	sent  time.Time // of the last that was confirmed
 }
 
-func (s *slowBeats) Beat(ctx context.Context, h protocol.Holder) error {
+func (s *slowBeats) Present(ctx context.Context, p api.Presence) (api.Presented, error) {
 	sent := time.Now()
 	select {
 	case <-time.After(time.Duration(s.delay.Load())):
 		s.sent = sent
-		return s.Broker.Beat(ctx, h)
+		return s.Session.Present(ctx, p)
 	case <-ctx.Done():
-		return ctx.Err()
+		return api.Presented{}, ctx.Err()
 	}
 }
 
@@ -315,7 +316,7 @@ func TestAcknowledge(t *testing.T) {
 				}})
 				ticket := w.submit(nil)
 				synctest.Wait()
-				if events := strings.TrimPrefix(w.events(ticket), "submitted+offered "); events != c.events {
+				if events := strings.TrimPrefix(w.events(ticket), "submitted+offered claimed "); events != c.events {
 					t.Errorf("events %s, want %s", events, c.events)
 				}
 				if state := w.status(ticket); !c.check(state) {
@@ -360,9 +361,10 @@ func TestSlowAcknowledgement(t *testing.T) {
 }
 
 // User code that does not heed the end of its context keeps the offer from others
-// no longer than that either.
+// no longer than that either: its claim lapses.
 func TestDeafAcknowledgement(t *testing.T) {
 	inBubble(t, func(w *world) {
+		w.supervise()
 		end := make(chan struct{})
 		w.serve(worker.Config{Concurrency: 1}, asking{done, func(context.Context, worker.Handoff) (protocol.Ack, error) {
 			<-end

@@ -20,7 +20,7 @@ import (
 // though the worker shuts down. report appends it.
 type decision interface {
 	error
-	report(r *run, c contexts, h Handoff, claim Claim)
+	report(r *run, c contexts, h Handoff)
 }
 
 // awaitError is a handler's wish to be run again when children have closed.
@@ -105,86 +105,66 @@ func RollBack(reason string, partial *protocol.Result) error {
 }
 
 // report lets go of the handoff until children have closed.
-func (await *awaitError) report(r *run, c contexts, h Handoff, claim Claim) {
-	fail := func(err error) { r.fail(c, h, claim, &Failure{Code: "await", Err: err}) }
-	children, err := awaitedChildren(*claim.LastState(), await.tickets)
+func (await *awaitError) report(r *run, c contexts, h Handoff) {
+	fail := func(err error) { r.fail(c, h, &Failure{Code: "await", Err: err}) }
+	tickets, err := awaited(r.lastState(), await.tickets)
 	if err != nil {
 		fail(err)
 		return
 	}
-	suspended := false
-	err = r.send(c, "suspend", func(ctx context.Context) (err error) {
-		suspended, err = claim.Suspend(ctx, children...)
-		return err
-	})
-	switch {
-	case isRefused(err):
+	err = r.send(c, "suspend", func(ctx context.Context) error { return last(r.w.session.Await(ctx, r.held.Lease, tickets)) })
+	if isRefused(err) {
 		fail(err)
-	case err != nil || suspended:
-		r.finishReport(c, h, "suspended", "suspend", await, err)
-	default:
-		fail(fmt.Errorf("%w, and has their returns", await))
+		return
 	}
+	r.finishReport(c, h, "suspended", "suspend", await, err)
 }
 
-// awaitedChildren are the ordinals of the children that a handler waits for.
-func awaitedChildren(s protocol.State, tickets []string) (children []int, err error) {
-	ordinals := map[string]int{}
-	if s.Children != nil {
-		children = s.Children.Asked.Without(s.Children.After).Numbers()
-		for _, n := range s.Children.Made.Without(s.Children.After).Numbers() {
-			ordinals[s.ChildTicket(n)] = n
+// awaited checks the tickets that a handler waits for; a child that begins with the result has an
+// explanation of its own.
+func awaited(s *protocol.State, tickets []string) ([]string, error) {
+	canonical := make([]string, len(tickets))
+	for i, ticket := range tickets {
+		canonical[i] = ticket
+		if parsed, err := protocol.ParseTicket(ticket); err == nil {
+			canonical[i] = parsed
 		}
-	}
-	if len(tickets) == 0 {
-		if len(children) == 0 {
-			return nil, errors.New("waits, and this attempt has handed off nothing")
-		}
-		return children, nil
-	}
-	children = nil
-	for _, ticket := range tickets {
-		if canonical, err := protocol.ParseTicket(ticket); err == nil {
-			ticket = canonical
-		}
-		n, handedOff := ordinals[ticket]
-		switch {
-		case handedOff:
-			children = append(children, n)
-		case beginsAfter(&s, ticket):
+		if beginsAfter(s, canonical[i]) {
 			return nil, beginsAfterError(ticket)
-		default:
-			return nil, fmt.Errorf("waits for %q, which it has not handed off", ticket)
 		}
 	}
-	return children, nil
+	return canonical, nil
 }
 
 // report passes the handoff up.
-func (escalated *escalateError) report(r *run, c contexts, h Handoff, claim Claim) {
+func (escalated *escalateError) report(r *run, c contexts, h Handoff) {
 	if invalid := escalated.check(); invalid != nil {
-		r.fail(c, h, claim, &Failure{Code: "invalid_escalation", Permanent: true, Err: invalid})
+		r.fail(c, h, &Failure{Code: "invalid_escalation", Permanent: true, Err: invalid})
 		return
 	}
-	err := r.send(c, "escalate", func(ctx context.Context) error { return claim.Escalate(ctx, escalated.rationale, escalated.assessment) })
+	err := r.send(c, "escalate", func(ctx context.Context) error {
+		return last(r.w.session.Escalate(ctx, r.held.Lease, escalated.rationale, escalated.assessment))
+	})
 	switch {
-	case isRefused(err) && r.endRequested(c, claim):
-		r.reportCancelled(c, h, claim, protocol.Result{}, escalated)
+	case isRefused(err) && r.endRequested(c):
+		r.reportCancelled(c, h, protocol.Result{}, escalated)
 	case isRefused(err):
-		r.fail(c, h, claim, &Failure{Code: "escalation_exhausted", Permanent: true, Err: fmt.Errorf("%w; %s", err, escalated)})
+		r.fail(c, h, &Failure{Code: "escalation_exhausted", Permanent: true, Err: fmt.Errorf("%w; %s", err, escalated)})
 	default:
 		r.finishReport(c, h, "escalated", "escalate", escalated, err)
 	}
 }
 
 // report sends the handoff back to the agent that escalated it.
-func (answered *answerError) report(r *run, c contexts, h Handoff, claim Claim) {
-	err := r.send(c, "answer", func(ctx context.Context) error { return claim.Answer(ctx, answered.answer) })
+func (answered *answerError) report(r *run, c contexts, h Handoff) {
+	err := r.send(c, "answer", func(ctx context.Context) error {
+		return last(r.w.session.AnswerHeld(ctx, r.held.Lease, answered.answer))
+	})
 	switch {
-	case isRefused(err) && r.endRequested(c, claim):
-		r.reportCancelled(c, h, claim, protocol.Result{}, answered)
+	case isRefused(err) && r.endRequested(c):
+		r.reportCancelled(c, h, protocol.Result{}, answered)
 	case isRefused(err):
-		r.fail(c, h, claim, &Failure{Code: "answer", Err: err})
+		r.fail(c, h, &Failure{Code: "answer", Err: err})
 	default:
 		r.finishReport(c, h, "answered", "answer", answered, err)
 	}
@@ -198,9 +178,9 @@ func isRefused(err error) bool {
 
 // endRequested asks the ledger whether the end of the handoff was asked for, which is
 // why it refuses all that would prolong it.
-func (r *run) endRequested(c contexts, claim Claim) bool {
+func (r *run) endRequested(c contexts) bool {
 	err := r.send(c, "beat", func(ctx context.Context) error {
-		signal, err := claim.Beat(ctx)
+		signal, err := r.beatClaim(ctx)
 		r.applySignal(signal)
 		return err
 	})

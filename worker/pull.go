@@ -2,16 +2,17 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 const (
-	// pullWait is how long one pull waits for an offer. A worker that is frozen
-	// keeps the offers of a pull under way from the others.
-	pullWait = 5 * time.Second
+	// claimWait is how long one claim waits for an offer.
+	claimWait = 5 * time.Second
 	// pausedInterval is how often a paused agent's profile is looked at.
 	pausedInterval = time.Second
 )
@@ -19,34 +20,66 @@ const (
 // register makes the agent's queue, and its profile if there is none.
 func (w *Worker) register(ctx context.Context) (profile protocol.Profile, err error) {
 	err = w.retry(ctx, "register the agent", withTimeout(tryTimeout, func(ctx context.Context) error {
-		profile, err = w.transport.Register(ctx, w.cfg.Profile, time.Duration(w.holder.LeaseMS)*time.Millisecond)
+		registered, err := w.session.Register(ctx, api.Registration{Profile: w.cfg.Profile, Lease: w.cfg.Lease})
+		profile = registered.Profile
 		return err
 	}))
 	return profile, err
 }
 
-// pullLoop pulls for free slots until the drain begins.
-func (w *Worker) pullLoop(c contexts) {
+// claimLoop claims for free slots until the drain begins.
+func (w *Worker) claimLoop(c contexts) {
 	backOff := newBackOff()
-	for {
+	for paused := false; ; {
 		free := w.reserveSlots(c.accepting)
-		if free == 0 || !w.waitUntilReady(c.accepting) {
+		if free == 0 || !w.waitUntilPresent(c.accepting) {
 			w.freeSlots(free)
 			return
 		}
-		offers, err := w.transport.Pull(c.accepting, w.cfg.Agent, free, pullWait)
-		w.freeSlots(free - w.startRuns(c, offers, free))
-		if err == nil {
-			backOff.Reset()
-			continue
-		}
-		if c.accepting.Err() != nil {
+		claims, err := w.claim(c, free)
+		pause := pausedInterval
+		switch {
+		case c.accepting.Err() != nil:
 			return
+		case err != nil:
+			pause = backOff.NextBackOff()
+			w.log.Warn("claim failed", "again_in", pause, "err", err)
+		case claims.Paused:
+			if !paused {
+				w.log.Info("agent is paused")
+			}
+		default:
+			pause = 0
+			backOff.Reset()
 		}
-		pause := backOff.NextBackOff()
-		w.log.Warn("pull failed", "again_in", pause, "err", err)
-		sleep(c.accepting, pause)
+		if paused = claims.Paused; pause > 0 {
+			sleep(c.accepting, pause)
+		}
 	}
+}
+
+// claim claims for reserved slots. It returns once the offers have come; they are claimed while the
+// next ones are waited for.
+func (w *Worker) claim(c contexts, free int) (api.Claims, error) {
+	type answer struct {
+		claims api.Claims
+		err    error
+	}
+	came := make(chan answer, 2)
+	request := w.request
+	request.Most = min(free, api.OffersMax)
+	request.Pulled = func(n int) {
+		w.freeSlots(free - n)
+		free = n
+		came <- answer{}
+	}
+	w.wg.Go(func() {
+		claims, err := w.session.ClaimMany(c.accepting, request)
+		w.freeSlots(free - w.startRuns(c, claims.Held, free))
+		came <- answer{claims, err}
+	})
+	a := <-came
+	return a.claims, a.err
 }
 
 // reserveSlots takes every free slot, and waits for the first. 0 is that the drain began.
@@ -71,44 +104,29 @@ func (w *Worker) freeSlots(n int) {
 	}
 }
 
-// waitUntilReady waits until this worker may pull: its presence is confirmed and its
-// agent not paused. False is that the drain began.
-func (w *Worker) waitUntilReady(ctx context.Context) bool {
-	for logged := false; ; {
-		select {
-		case <-w.presence.whenHeld():
-		case <-ctx.Done():
-			return false
-		}
-		if !w.paused(ctx) {
-			return ctx.Err() == nil
-		}
-		if !logged {
-			w.log.Info("agent is paused")
-			logged = true
-		}
-		if !sleep(ctx, pausedInterval) {
-			return false
-		}
+// waitUntilPresent waits until the presence of this worker is confirmed. False is that the drain
+// began.
+func (w *Worker) waitUntilPresent(ctx context.Context) bool {
+	select {
+	case <-w.presence.whenHeld():
+	case <-ctx.Done():
 	}
+	return ctx.Err() == nil
 }
 
-func (w *Worker) paused(ctx context.Context) bool { return w.transport.Paused(ctx, w.cfg.Agent) }
-
-// startRuns begins with the offers, and returns how many slots they took. An offer that
-// may not begin goes back at once.
-func (w *Worker) startRuns(c contexts, offers []Offer, free int) (taken int) {
-	if len(offers) == 0 {
-		return 0
-	}
-	refuse := c.accepting.Err() != nil || w.paused(c.accepting)
-	for _, offer := range offers {
-		if refuse || taken == free {
-			releaseOffer(w, offer)
+// startRuns begins with the handoffs, and returns how many slots they took. One that came too late
+// is released at once.
+func (w *Worker) startRuns(c contexts, held []api.Held, free int) (taken int) {
+	for i := range held {
+		r := newRun(c.running, w, &held[i])
+		if !w.runs.add(r) { // delivered again while we have it: for instance, the engine was restarted
+			r.cancel(nil)
 			continue
 		}
-		r := newRun(c.running, w, offer)
-		if !w.runs.add(r) { // delivered again while we have it: for instance, the engine was restarted
+		if c.accepting.Err() != nil || taken == free {
+			r.putBack(c, "its worker shuts down")
+			w.runs.remove(r)
+			r.cancel(nil)
 			continue
 		}
 		if !w.presence.isHeld() {
@@ -144,36 +162,41 @@ func (w *Worker) runner(c contexts, r *run) {
 	}
 }
 
-func releaseOffer(w *Worker, offer Offer) {
-	if err := offer.Release(); err != nil {
-		w.log.Debug("offer comes again after the ack wait", "ticket", offer.Ticket(), "err", err)
-	}
-}
-
-// runs are the offers and handoffs in hand, by offer.
+// runs are the held handoffs, by their offers.
 type runs struct {
-	mu  sync.Mutex
-	all map[uint64]*run
+	mu    sync.Mutex
+	all   map[uint64]*run
+	ended [endedOffers]uint64 // whose end is in the ledger, the last ones in a ring
+	next  int                 // in ended
 }
 
-// add is false if the offer is in hand already.
+// endedOffers is how many ended offers a worker remembers.
+const endedOffers = 64
+
+// add returns false if the handoff is held already, or has ended here: a second copy of its offer may have
+// been claimed just before that end.
 func (rs *runs) add(r *run) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if _, held := rs.all[r.offer.Sequence()]; held {
+	offer := r.held.State.Offer
+	if _, held := rs.all[offer]; held || slices.Contains(rs.ended[:], offer) {
 		return false
 	}
 	if rs.all == nil {
 		rs.all = map[uint64]*run{}
 	}
-	rs.all[r.offer.Sequence()] = r
+	rs.all[r.held.State.Offer] = r
 	return true
 }
 
 func (rs *runs) remove(r *run) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	delete(rs.all, r.offer.Sequence())
+	delete(rs.all, r.held.State.Offer)
+	if r.recorded {
+		rs.ended[rs.next] = r.held.State.Offer
+		rs.next = (rs.next + 1) % endedOffers
+	}
 }
 
 func (rs *runs) len() int {

@@ -23,7 +23,7 @@ func (c contexts) forReport() (context.Context, context.CancelFunc) {
 
 // report appends the outcome of the attempt. It appends facts: their consequences
 // are the core's decision.
-func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result, err error) {
+func (r *run) report(c contexts, h Handoff, result protocol.Result, err error) {
 	cause := context.Cause(r.ctx)
 	shutdown := errors.Is(cause, ErrShutdown)
 	var stop *stopError
@@ -31,18 +31,18 @@ func (r *run) report(c contexts, h Handoff, claim Claim, result protocol.Result,
 	decides := errors.As(err, &decided)
 	switch {
 	case err == nil: // whatever ended its context: the fence decides whether it counts
-		r.complete(c, h, claim, result)
+		r.complete(c, result)
 	case cause != nil && !shutdown:
-		r.reportCancelled(c, h, claim, result, err)
+		r.reportCancelled(c, h, result, err)
 	case shutdown && !decides:
-		r.release(c, h, claim, "its worker shuts down", partialOf(result))
+		r.release(c, h, "its worker shuts down", partialOf(result))
 	case errors.As(err, &stop):
 		r.w.stop(stop) // first: it must not pull the released handoff again
-		r.release(c, h, claim, "its worker is unfit: "+err.Error(), nil)
+		r.release(c, h, "its worker is unfit: "+err.Error(), nil)
 	case decides:
-		decided.report(r, c, h, claim)
+		decided.report(r, c, h)
 	default:
-		r.fail(c, h, claim, err)
+		r.fail(c, h, err)
 	}
 }
 
@@ -53,8 +53,8 @@ func (r *run) send(c contexts, what string, report func(context.Context) error) 
 	return r.w.retryUpTo(ctx, unlimited, what, report)
 }
 
-func (r *run) complete(c contexts, h Handoff, claim Claim, result protocol.Result) {
-	err := r.send(c, "complete", func(ctx context.Context) error { return claim.Complete(ctx, result) })
+func (r *run) complete(c contexts, result protocol.Result) {
+	err := r.send(c, "complete", func(ctx context.Context) error { return last(r.w.session.Complete(ctx, r.held.Lease, result)) })
 	var refused *protocol.Error
 	switch {
 	case err == nil && result.Awaits():
@@ -70,7 +70,7 @@ func (r *run) complete(c contexts, h Handoff, claim Claim, result protocol.Resul
 	}
 }
 
-func (r *run) fail(c contexts, h Handoff, claim Claim, cause error) {
+func (r *run) fail(c contexts, h Handoff, cause error) {
 	failure := broker.Failure{Code: "handler", Message: cause.Error(), Retryable: true}
 	var f *Failure
 	if errors.As(cause, &f) {
@@ -78,31 +78,31 @@ func (r *run) fail(c contexts, h Handoff, claim Claim, cause error) {
 		failure.Usage = f.Usage
 		failure.Retryable, failure.RetryAfter = !f.Permanent, min(max(f.RetryAfter, 0), retryAfterMax)
 	}
-	err := r.send(c, "fail", func(ctx context.Context) error { return claim.Fail(ctx, failure) })
+	err := r.send(c, "fail", func(ctx context.Context) error { return last(r.w.session.Fail(ctx, r.held.Lease, failure)) })
 	r.finishReport(c, h, "failed", "fail", cause, err)
 }
 
 const retryAfterMax = time.Duration(protocol.RetryAfterMaxMS) * time.Millisecond
 
 // report takes the acceptance back.
-func (refused *refuseError) report(r *run, c contexts, h Handoff, claim Claim) {
+func (refused *refuseError) report(r *run, c contexts, h Handoff) {
 	invalid := refused.ack.Validate()
 	if refused.ack.Status == protocol.AckAccepted {
 		invalid = errors.New("an acceptance cannot take an acceptance back")
 	}
 	if invalid != nil {
-		r.fail(c, h, claim, &Failure{Code: "invalid_ack", Permanent: true, Err: invalid})
+		r.fail(c, h, &Failure{Code: "invalid_ack", Permanent: true, Err: invalid})
 		return
 	}
-	err := r.send(c, "refuse", func(ctx context.Context) error { return claim.Acknowledge(ctx, refused.ack, false) })
+	err := r.send(c, "refuse", func(ctx context.Context) error { return last(r.w.session.Acknowledge(ctx, r.held.Lease, refused.ack)) })
 	r.finishReport(c, h, "refused", "refuse", refused, err)
 }
 
 // release releases the handoff without charge. One that is to be cancelled
 // closes with it. partial is kept as a late result.
-func (r *run) release(c contexts, h Handoff, claim Claim, reason string, partial *protocol.Result) {
+func (r *run) release(c contexts, h Handoff, reason string, partial *protocol.Result) {
 	err := r.sendPartial(c, "release", partial, func(ctx context.Context, partial *protocol.Result) error {
-		return claim.Release(ctx, protocol.CutText(reason, protocol.FailureBytesMax), partial)
+		return last(r.w.session.Release(ctx, r.held.Lease, protocol.CutText(reason, protocol.FailureBytesMax), partial))
 	})
 	r.finishReport(c, h, "released", "release", errors.New(reason), err)
 }
@@ -157,6 +157,7 @@ func (r *run) countUnreported(what string, err error) {
 
 // recordOutcome counts and logs the end of an attempt.
 func (r *run) recordOutcome(outcome string, cause error) {
+	r.recorded = true
 	c := &r.w.counts
 	switch outcome {
 	case "completed":
@@ -181,7 +182,7 @@ func (r *run) recordOutcome(outcome string, cause error) {
 	if !r.log.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}
-	attrs := []any{"attempt", r.lastState().Attempt, "after", time.Since(r.pulledAt).Round(time.Millisecond)}
+	attrs := []any{"attempt", r.lastState().Attempt, "after", time.Since(r.claimedAt).Round(time.Millisecond)}
 	if cause != nil {
 		attrs = append(attrs, "why", protocol.Printable(protocol.CutText(cause.Error(), 512)))
 	}

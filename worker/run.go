@@ -10,23 +10,23 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// run is one offer in this worker's hands, from the pull to the report.
+// run is one handoff in this worker's hands, from the claim to the report.
 type run struct {
 	w         *Worker
-	offer     Offer
+	held      *api.Held
 	log       *slog.Logger
 	ctx       context.Context // the handler's
 	cancel    context.CancelCauseFunc
-	pulledAt  time.Time
+	claimedAt time.Time
 	beating   atomic.Bool
-	claim     atomic.Pointer[Claim] // nil until accepted; then &held
-	claimed   Claim
-	seenState atomic.Pointer[protocol.State] // as the claim last had it
+	accepted  atomic.Bool
+	seenState atomic.Pointer[protocol.State] // as of the last answer
 	reminder  reminder
 
 	logs, attemptLogs lazyLogger
@@ -38,15 +38,13 @@ type run struct {
 	acceptedAt    time.Time // by our clock
 	handlerCalled bool      // Handle was called
 	cleanupCalled bool      // Cleanup was
-
-	mu          sync.Mutex
-	released    bool      // the offer was released
-	extendUntil time.Time // for how long it is kept from others; zero is for as long as it takes
+	recorded      bool      // the end is in the ledger
 }
 
-func newRun(ctx context.Context, w *Worker, offer Offer) *run {
-	r := &run{w: w, offer: offer, pulledAt: time.Now()}
-	r.log = r.logs.with(w.log, "ticket", offer.Ticket())
+func newRun(ctx context.Context, w *Worker, held *api.Held) *run {
+	r := &run{w: w, held: held, claimedAt: time.Now()}
+	r.seenState.Store(&held.State)
+	r.log = r.logs.with(w.log, "ticket", held.State.Ticket)
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r
 }
@@ -54,30 +52,9 @@ func newRun(ctx context.Context, w *Worker, offer Offer) *run {
 func (r *run) state() protocol.State { return *r.lastState() }
 
 // lastState returns the state itself, not a copy: large, and not to be changed.
-func (r *run) lastState() *protocol.State {
-	if s := r.seenState.Load(); s != nil {
-		return s
-	}
-	return r.offer.State()
-}
+func (r *run) lastState() *protocol.State { return r.seenState.Load() }
 
-// refreshState keeps the claim's state, so that reading it never waits for
-// an append under way. The returned state is not to be changed.
-func (r *run) refreshState(c Claim) *protocol.State {
-	s := c.LastState()
-	r.seenState.Store(s)
-	return s
-}
-
-// currentClaim is nil until the offer is accepted.
-func (r *run) currentClaim() Claim {
-	if claim := r.claim.Load(); claim != nil {
-		return *claim
-	}
-	return nil
-}
-
-// serve takes the offer from the pull to the report.
+// serve takes the handoff from the claim to the report.
 func (r *run) serve(c contexts) {
 	defer r.w.wg.Done()
 	defer func() {
@@ -87,101 +64,125 @@ func (r *run) serve(c contexts) {
 		r.cleaning.Wait()
 		r.w.freeSlots(1)
 	}()
-	h, ack, failed, ok := r.prepareAnswer(c.accepting)
-	if !ok {
-		if c.accepting.Err() != nil {
-			r.releaseOffer()
-		}
-		return // otherwise it comes again after the ack wait, and not in a circle
+	if r.lastState().Fence != 0 {
+		r.begin()
 	}
-	claim := r.acknowledge(c, ack)
-	if claim == nil {
+	h := Handoff{Ticket: r.lastState().Ticket, Agent: r.w.cfg.Agent, Log: r.log, Raw: r.held.Package,
+		Answers: r.held.Answers, Trail: r.held.Trail, r: r}
+	var err error
+	if h.Package, err = decode(h.Raw, h.Answers); err != nil { // another worker, of a newer version, may be able to
+		r.refuse(c, h, lifecycle.UnreadablePackage(err))
 		return
+	}
+	var failed error
+	if !r.accepted.Load() {
+		var ok bool
+		if failed, ok = r.acknowledge(c, h); !ok {
+			return
+		}
 	}
 	s := r.lastState()
 	h.Attempt, h.Fence = s.Attempt, s.Fence
 	h.Trace = r.w.cfg.Trace(*s)
 	h.Log = r.attemptLogs.with(r.log, "attempt", h.Attempt)
-	r.attempt(c, h, claim, failed)
+	r.attempt(c, h, failed)
+}
+
+// begin notes that the handoff is accepted.
+func (r *run) begin() {
+	r.acceptedAt = time.Now()
+	r.accepted.Store(true)
+	r.w.counts.claimed.Add(1)
 }
 
 // attempt runs the user's code on a handoff, unless that has failed already, and
 // reports.
-func (r *run) attempt(c contexts, h Handoff, claim Claim, failed error) {
+func (r *run) attempt(c contexts, h Handoff, failed error) {
 	if failed == nil {
-		failed = r.readReturns(&h, claim)
+		failed = r.readReturns(&h)
 	}
 	if failed != nil {
-		r.report(c, h, claim, protocol.Result{}, failed)
+		r.report(c, h, protocol.Result{}, failed)
 		return
 	}
 	var result protocol.Result
 	err := errors.New("the handler ended its goroutine instead of returning")
-	defer func() { r.report(c, h, claim, result, err) }() // deferred, for runtime.Goexit
+	defer func() { r.report(c, h, result, err) }() // deferred, for runtime.Goexit
 	result, err = r.callHandler(h)
 	if err == nil && r.handlerCalled {
 		r.w.worked.add(time.Since(r.acceptedAt))
 	}
 }
 
-// prepareAnswer finds out how to answer the offer. failed is an error of the user's
-// code on the way: the attempt it belongs to is then begun and failed. ok is
-// false if there is no answer: the worker drains, or the package is not to be had.
-func (r *run) prepareAnswer(ctx context.Context) (h Handoff, ack protocol.Ack, failed error, ok bool) {
-	ack.Status = protocol.AckAccepted
-	h = Handoff{Ticket: r.offer.Ticket(), Agent: r.w.cfg.Agent, Log: r.log, r: r}
-	err := r.fetch(ctx, &h)
-	if errors.Is(err, broker.ErrNotFound) { // gone, or damaged, for every worker
-		return h, lifecycle.UnreadablePackage(err), nil, true
-	}
-	if err != nil {
-		if ctx.Err() == nil {
-			r.log.Error("package not fetched", "err", err)
-		}
-		return h, ack, nil, false
-	}
-	h.Answers, h.Trail = r.offer.Answers(), r.offer.Trail() // fetched with the package
-	if h.Package, err = decode(h.Raw, h.Answers); err != nil {
-		// Another worker, of a newer version, may be able to.
-		return h, lifecycle.UnreadablePackage(err), nil, true
-	}
-	if r.w.acks != nil && h.State().CallOf == "" {
-		var timedOut bool
-		if ack, timedOut, failed = r.callAcknowledger(ctx, h); timedOut {
+// acknowledge lets the user's code answer the offer. failed is an error of that code: the attempt
+// is begun, and fails with it. ok is false if the handoff is not this worker's to work on.
+func (r *run) acknowledge(c contexts, h Handoff) (failed error, ok bool) {
+	ack := protocol.Ack{Status: protocol.AckAccepted}
+	if r.lastState().CallOf == "" {
+		answered, timedOut, err := r.callAcknowledger(c.accepting, h)
+		switch {
+		case timedOut:
 			r.log.Warn("offer not acknowledged in time; released", "after", lifecycle.ClaimTimeout(h.State()))
-			r.releaseOffer()
-			return h, ack, nil, false
+			r.putBack(c, "not acknowledged in time")
+			return nil, false
+		case c.accepting.Err() != nil:
+			r.putBack(c, "its worker shuts down")
+			return nil, false
 		}
+		ack, failed = answered, err
 	}
-	return h, ack, failed, ctx.Err() == nil
+	if ack.Status != protocol.AckAccepted {
+		r.refuse(c, h, ack)
+		return nil, false
+	}
+	if err := r.answer(c, ack); err != nil {
+		r.log.Debug("offer gone", "err", err)
+		return nil, false
+	}
+	r.begin()
+	return failed, true
 }
 
-// fetch reads the package: most have come with the offer.
-func (r *run) fetch(ctx context.Context, h *Handoff) (err error) {
-	if r.offer.Inline() {
-		h.Raw, err = r.offer.Package(ctx)
-		return err
+// answer sends the answer to an offer.
+func (r *run) answer(c contexts, ack protocol.Ack) error {
+	return r.send(c, "acknowledge", func(ctx context.Context) error {
+		return r.seen(r.w.session.Acknowledge(ctx, r.held.Lease, ack))
+	})
+}
+
+// refuse answers an offer with another answer than to accept it.
+func (r *run) refuse(c contexts, h Handoff, ack protocol.Ack) {
+	if r.accepted.Load() {
+		(&refuseError{ack}).report(r, c, h)
+		return
 	}
-	return r.w.retry(ctx, "fetch the package", withTimeout(fetchTimeout, func(ctx context.Context) (err error) {
-		h.Raw, err = r.offer.Package(ctx)
-		return err
-	}))
+	if err := r.answer(c, ack); err != nil {
+		r.log.Debug("offer gone", "err", err)
+		return
+	}
+	r.w.counts.declined.Add(1)
+	r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
+}
+
+// putBack releases a handoff that nothing was done for.
+func (r *run) putBack(c contexts, reason string) {
+	err := r.send(c, "release", func(ctx context.Context) error { return last(r.w.session.Release(ctx, r.held.Lease, reason, nil)) })
+	if err != nil {
+		r.log.Debug("offer gone", "err", err)
+	}
 }
 
 // callAcknowledger lets the user's code answer the offer. timedOut reports that it did not in time,
 // which is charged to no attempt: the offer goes to another.
 func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protocol.Ack, timedOut bool, err error) {
-	limit := lifecycle.ClaimTimeout(h.State())
-	ctx, cancel := context.WithTimeoutCause(r.ctx, limit, errNotAcknowledged)
+	ctx, cancel := context.WithTimeoutCause(r.ctx, lifecycle.ClaimTimeout(h.State()), errNotAcknowledged)
 	defer cancel()
-	r.limitExtension(time.Now().Add(limit))
 	// A drain ends the run: its offer is released, whatever the answer is.
 	defer context.AfterFunc(accepting, func() { r.cancel(ErrShutdown) })()
 	ack, err = recoverPanic(r.log, func() (protocol.Ack, error) { return r.w.acks.Acknowledge(ctx, h) })
 	if context.Cause(ctx) == errNotAcknowledged {
 		return ack, true, nil
 	}
-	r.limitExtension(time.Time{}) // the append may take as long as it takes
 	if err == nil {
 		if err = ack.Validate(); err == nil {
 			return ack, false, nil
@@ -189,33 +190,6 @@ func (r *run) callAcknowledger(accepting context.Context, h Handoff) (ack protoc
 		err = &Failure{Code: "invalid_ack", Permanent: true, Err: fmt.Errorf("acknowledgement: %w", err)}
 	}
 	return protocol.Ack{Status: protocol.AckAccepted}, false, err
-}
-
-// acknowledge answers the offer. The claim is nil unless it was accepted and is ours.
-func (r *run) acknowledge(c contexts, ack protocol.Ack) Claim {
-	ctx, cancel := c.forReport()
-	defer cancel()
-	var claim Claim
-	err := r.w.retryUpTo(ctx, unlimited, "acknowledge", func(ctx context.Context) (err error) {
-		claim, err = r.offer.Acknowledge(ctx, r.w.holder, ack, true)
-		return err
-	})
-	switch {
-	case errors.Is(err, broker.ErrOfferGone):
-		r.log.Debug("offer gone", "err", err)
-	case err != nil: // it comes again after the ack wait
-		r.log.Error("offer not acknowledged", "err", err)
-	case claim == nil:
-		r.w.counts.declined.Add(1)
-		r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
-	default:
-		r.refreshState(claim)
-		r.claimed, r.acceptedAt = claim, time.Now()
-		r.claim.Store(&r.claimed)
-		r.w.counts.claimed.Add(1)
-		return claim
-	}
-	return nil
 }
 
 // callHandler runs the user's code, unless its time is over before it began.
@@ -247,30 +221,23 @@ func recoverPanic[T any](log *slog.Logger, f func() (T, error)) (value T, err er
 	return f()
 }
 
-// beat keeps the offer from others and heeds the signal in the head.
+// beat keeps the lease, and heeds the signal in the head.
 func (r *run) beat(ctx context.Context) {
 	if !r.beating.CompareAndSwap(false, true) {
 		return // the last one still waits for its answer
 	}
 	defer r.beating.Store(false)
-	claim := r.currentClaim()
-	if claim == nil {
-		r.extendOffer()
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, min(r.w.cfg.BeatTimeout, r.w.heartbeatInterval))
 	defer cancel()
-	signal, err := claim.Beat(ctx)
+	signal, err := r.beatClaim(ctx)
 	switch {
 	case errors.Is(err, broker.ErrLeaseLost):
 		r.cancel(err)
-		return
 	case err != nil:
 		r.log.Warn("handoff's head not read in a beat", "err", err)
-		return
+	default:
+		r.applySignal(signal)
 	}
-	r.refreshState(claim)
-	r.applySignal(signal)
 }
 
 // applySignal carries out the requests of the ledger.
@@ -291,76 +258,36 @@ func (r *run) cancelIfRequested(end, rollBack bool) {
 	}
 }
 
-// extendOffer keeps an offer from others that is not accepted yet.
-func (r *run) extendOffer() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.released || !r.extendUntil.IsZero() && time.Now().After(r.extendUntil) {
-		return
-	}
-	if err := r.offer.Extend(); err != nil {
-		r.log.Warn("offer not extended", "err", err)
-	}
-}
-
-// limitExtension bounds for how long the offer is kept from others, also by user code
-// that does not heed the end of its context.
-func (r *run) limitExtension(until time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.extendUntil = until
-}
-
-// releaseOffer lets others have the offer. No beat under way may extend it after that.
-func (r *run) releaseOffer() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.released {
-		return
-	}
-	r.released = true
-	releaseOffer(r.w, r.offer)
-}
-
 func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
-	claim := r.currentClaim()
-	if claim == nil {
-		return protocol.Errorf(protocol.CodeIllegal, "progress", "the handoff is not accepted yet")
-	}
-	err := claim.Progress(ctx, progress)
-	switch {
-	case errors.Is(err, broker.ErrLeaseLost):
-		r.cancel(err)
-	case err == nil:
+	err := r.say("progress", func() (protocol.State, error) { return r.w.session.Progress(ctx, r.held.Lease, progress) })
+	if err == nil {
 		r.progressed.Store(&progress)
-		s := r.refreshState(claim) // an end that was asked for is seen on the way, sooner than by the next beat
-		r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
 	}
 	return err
 }
 
 // spend reports the usage of the attempt.
 func (r *run) spend(ctx context.Context, usage protocol.Usage) error {
-	return r.say("usage", func(claim Claim) error { return claim.Spend(ctx, usage) })
+	return r.say("usage", func() (protocol.State, error) { return r.w.session.Spend(ctx, r.held.Lease, usage) })
 }
 
 // decide records a decision of the handler.
 func (r *run) decide(ctx context.Context, decision protocol.WorkDecision) error {
-	return r.say("decision", func(claim Claim) error { return claim.Decide(ctx, decision) })
+	return r.say("decision", func() (protocol.State, error) { return r.w.session.Decide(ctx, r.held.Lease, decision) })
 }
 
-// say reports a fact from within the work. Like progress it cancels the handler on a requested end.
-func (r *run) say(field string, report func(Claim) error) error {
-	claim := r.currentClaim()
-	if claim == nil {
+// say reports a fact from within the work. It cancels the handler on a requested end, which is seen
+// sooner than by the next beat.
+func (r *run) say(field string, report func() (protocol.State, error)) error {
+	if !r.accepted.Load() {
 		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
 	}
-	err := report(claim)
+	err := r.seen(report())
 	switch {
 	case errors.Is(err, broker.ErrLeaseLost):
 		r.cancel(err)
 	case err == nil:
-		s := r.refreshState(claim)
+		s := r.lastState()
 		r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
 	}
 	return err
@@ -368,16 +295,11 @@ func (r *run) say(field string, report func(Claim) error) error {
 
 // extendWork asks for more time, after which the holder is reminded anew.
 func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) error {
-	claim := r.currentClaim()
-	if claim == nil {
-		return protocol.Errorf(protocol.CodeIllegal, "extend_ms", "the handoff is not accepted yet")
-	}
-	err := claim.Extend(ctx, by, reason)
-	switch {
-	case errors.Is(err, broker.ErrLeaseLost):
-		r.cancel(err)
-	case err == nil:
-		r.refreshState(claim)
+	err := r.say("extend_ms", func() (protocol.State, error) {
+		beat, err := r.w.session.Heartbeat(ctx, api.Heartbeat{Lease: r.held.Lease, Extend: by, Reason: reason})
+		return beat.State, err
+	})
+	if err == nil {
 		r.reminder.reset()
 	}
 	return err

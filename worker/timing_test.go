@@ -8,23 +8,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// counted is a broker that counts the beats of a worker and notes its lease.
+// counted is a session that counts the beats of a worker and notes its lease.
 type counted struct {
-	*broker.Broker
+	*api.Session
 	beats atomic.Int64
 	lease atomic.Int64
 }
 
-func (c *counted) Beat(ctx context.Context, h protocol.Holder) error {
+func (c *counted) Present(ctx context.Context, p api.Presence) (api.Presented, error) {
 	c.beats.Add(1)
-	c.lease.Store(h.LeaseMS)
-	return c.Broker.Beat(ctx, h)
+	c.lease.Store(p.LeaseMS)
+	return c.Session.Present(ctx, p)
 }
 
 // What is not given follows from what is.
@@ -51,7 +52,7 @@ func TestBeatSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				m := w.m.Connect()
-				b := &counted{Broker: brokertest.Over(t, m)}
+				b := &counted{Session: sessionOf(brokertest.Over(t, m))}
 				w.serveOver(m, b, c.cfg, done)
 				first := b.beats.Load()
 				pass(20 * c.beat)
@@ -93,7 +94,7 @@ func TestBeatSettingsThatDoNotFit(t *testing.T) {
 	} {
 		c.cfg.Agent = "a"
 		var refused *protocol.Error
-		if _, err := worker.New(b, c.cfg, done); !errors.As(err, &refused) || refused.Field != c.field {
+		if _, err := worker.New(sessionOf(b), c.cfg, done); !errors.As(err, &refused) || refused.Field != c.field {
 			t.Errorf("%+v: %v, want a word on %s", c.cfg, err, c.field)
 		}
 	}
@@ -153,7 +154,7 @@ func TestSlowBeat(t *testing.T) {
 func TestOffersAreKeptWhileABeatHangs(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		slow := &slowBeats{Broker: brokertest.Over(t, m)}
+		slow := &slowBeats{Session: sessionOf(brokertest.Over(t, m))}
 		h := newWorking()
 		w.serveOver(m, slow, worker.Config{Beat: time.Minute, Misses: 3}, h)
 		ticket := w.submit(nil)

@@ -12,6 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -120,19 +123,20 @@ func (c Config) withDefaults() Config {
 
 // Worker serves one agent. Make it with New; it is used for one Run.
 type Worker struct {
-	transport Transport
-	cfg       Config
-	handler   Handler
-	acks      Acknowledger // nil: everything is accepted
-	cleaner   Cleaner      // nil: there is nothing to put away
-	log       *slog.Logger
-	counts    counters
-	worked    workTime
-	profile   atomic.Pointer[protocol.Profile] // as it was when the worker began; nil before
+	session Session
+	cfg     Config
+	handler Handler
+	acks    Acknowledger // nil: everything is accepted
+	cleaner Cleaner      // nil: there is nothing to put away
+	log     *slog.Logger
+	counts  counters
+	worked  workTime
+	profile atomic.Pointer[protocol.Profile] // as it was when the worker began; nil before
 
 	started           atomic.Bool
-	holder            protocol.Holder // but Slots, Busy and Draining
-	heartbeatInterval time.Duration   // between two looks after a handoff in hand
+	presented         api.Presence  // but Slots, Busy and Draining
+	request           api.ClaimMany // but Most
+	heartbeatInterval time.Duration // between two checks of a held handoff
 	presence          *presence
 	heartbeat         heartbeat
 	beatNow           chan struct{} // asks for a beat now
@@ -158,43 +162,39 @@ type contexts struct {
 	running   context.Context // until everything is reported
 }
 
-// New returns a worker. A *protocol.Error names the fault of the Config.
-func New(b Broker, cfg Config, h Handler) (*Worker, error) {
-	if b == nil {
-		return nil, errNothingToServe
-	}
-	return NewOver(direct{b}, cfg, h)
-}
-
-var errNothingToServe = errors.New("worker: a broker and a handler are needed")
-
-// NewOver is New for a worker that does not reach the broker itself.
-func NewOver(transport Transport, cfg Config, h Handler) (*Worker, error) {
-	if transport == nil || h == nil {
-		return nil, errNothingToServe
+// New returns a worker that acts by a session: that of api.Direct, or a gateway's client. A *protocol.Error
+// names the fault of the Config.
+func New(session Session, cfg Config, h Handler) (*Worker, error) {
+	if session == nil || h == nil {
+		return nil, errors.New("worker: a session and a handler are needed")
 	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	host, _ := os.Hostname() // for people to read; empty will do
+	key := uuid.NewString()
 	w := &Worker{
-		transport: transport, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
+		session: session, cfg: cfg, handler: h, log: cfg.Log.With("agent", cfg.Agent),
 		heartbeatInterval: min(cfg.Beat, heartbeatIntervalMax),
 		beatNow:           make(chan struct{}, 1),
 		hurry:             make(chan struct{}),
 		runQueue:          make(chan *run),
-		holder: protocol.Holder{ID: transport.NewHolder(cfg.Agent), Agent: cfg.Agent, LeaseMS: cfg.Lease.Milliseconds(),
-			Host: host, PID: os.Getpid()},
+		presented: api.Presence{Agent: cfg.Agent, Key: key, LeaseMS: cfg.Lease.Milliseconds(),
+			Host: protocol.CutText(host, protocol.NameBytesMax), PID: os.Getpid()},
 	}
-	_, w.holder.Program = h.(*Exec)
+	_, w.presented.Program = h.(*Exec)
 	w.acks, _ = h.(Acknowledger)
 	w.cleaner, _ = h.(Cleaner)
+	w.request = api.ClaimMany{Agent: cfg.Agent, Key: key, Lease: cfg.Lease, Wait: claimWait, Accept: w.acks == nil,
+		Skipped: func(ticket string, refused bool, err error) {
+			w.log.Debug("offer not claimed", "ticket", ticket, "refused", refused, "err", err)
+		}}
 	return w, nil
 }
 
 // Holder is the id under which this worker holds handoffs: a UUID.
-func (w *Worker) Holder() string { return w.holder.ID }
+func (w *Worker) Holder() string { return api.HolderID(w.cfg.Agent, w.presented.Key) }
 
 // Run serves the agent until ctx ends, then drains, and returns nil. It
 // registers the agent if need be, and waits for an engine that does not answer.
@@ -219,21 +219,21 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endReporting()
 	w.stop = stop
 
-	w.holder.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
+	w.presented.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
 	w.presence = newPresence(w.cfg.Lease, w.loseLease)
 	w.heartbeat.presence.Store(w.presence)
 	defer w.presence.close()
 	if err := w.prepare(accepting); err != nil {
 		return w.runError(accepting, err)
 	}
-	w.log.Info("worker ready", "holder", w.holder.ID, "slots", cap(w.slots), "lease", w.cfg.Lease)
+	w.log.Info("worker ready", "holder", w.Holder(), "slots", cap(w.slots), "lease", w.cfg.Lease)
 
 	var loops sync.WaitGroup
 	loops.Go(func() { w.beatLoop(running) })
 	loops.Go(func() { w.claimBeatLoop(running) })
 	loops.Go(func() { w.loadLoop(running) })
 	loops.Go(func() { w.reconnectLoop(accepting, running) })
-	w.pullLoop(contexts{accepting: accepting, reporting: reporting, running: running})
+	w.claimLoop(contexts{accepting: accepting, reporting: reporting, running: running})
 	w.draining.Store(true)
 	abandoned := w.drain(endReporting)
 	endRunning()
@@ -289,16 +289,16 @@ func (w *Worker) drain(endReporting context.CancelFunc) error {
 		w.wg.Wait()
 		close(done)
 	}()
-	if !w.closedUnhurried(done, w.cfg.DrainTimeout) {
+	if !closedWithin(done, w.cfg.DrainTimeout, w.hurry) {
 		w.runs.each(func(r *run) { r.cancel(ErrShutdown) })
 	}
 	reporting := w.cfg.Lease
 	if w.cfg.AbandonTimeout > 0 {
 		reporting = min(reporting, w.cfg.AbandonTimeout)
 	}
-	if !closedWithin(done, reporting) {
+	if !closedWithin(done, reporting, nil) {
 		endReporting()
-		if w.cfg.AbandonTimeout > 0 && !closedWithin(done, w.cfg.AbandonTimeout-reporting+lateReportTimeout) {
+		if w.cfg.AbandonTimeout > 0 && !closedWithin(done, w.cfg.AbandonTimeout-reporting+lateReportTimeout, nil) {
 			w.log.Error("handlers left behind; their leases run out", "running", w.runs.len())
 			return fmt.Errorf("worker of %s: %d %w", w.cfg.Agent, w.runs.len(), ErrAbandoned)
 		}
@@ -312,27 +312,17 @@ func (w *Worker) drain(endReporting context.CancelFunc) error {
 // released at once. It does not block, and begins no drain: end Run's context for that.
 func (w *Worker) Hurry() { w.hurried.Do(func() { close(w.hurry) }) }
 
-func (w *Worker) closedUnhurried(done <-chan struct{}, d time.Duration) bool {
+// closedWithin waits for done, and returns false after d or once hurry is closed.
+func closedWithin(done <-chan struct{}, d time.Duration, hurry <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-w.hurry:
+	case <-hurry:
 	case <-timer.C:
 	}
 	return false
-}
-
-func closedWithin(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // removePresenceTimeout is how long the removal of the presence may take; without it
@@ -343,18 +333,18 @@ const removePresenceTimeout = 5 * time.Second
 func (w *Worker) removePresence(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removePresenceTimeout)
 	defer cancel()
-	if err := w.transport.Leave(ctx, w.holder); err != nil {
-		w.log.Warn("presence not removed; it expires by itself", "holder", w.holder.ID, "err", err)
+	if err := w.session.Leave(ctx, w.presented); err != nil {
+		w.log.Warn("presence not removed; it expires by itself", "holder", w.Holder(), "err", err)
 	}
 	stats := w.Stats()
-	w.log.Info("worker ended", "holder", w.holder.ID, "claimed", stats.Claimed, "completed", stats.Completed,
+	w.log.Info("worker ended", "holder", w.Holder(), "claimed", stats.Claimed, "completed", stats.Completed,
 		"failed", stats.Failed, "released", stats.Released, "lost", stats.Lost)
 }
 
 // Run serves an agent with one handler until ctx ends, then drains. It is New with the
 // defaults of Config, and Worker.Run.
-func Run(ctx context.Context, b Broker, agent string, h Handler) error {
-	w, err := New(b, Config{Agent: agent}, h)
+func Run(ctx context.Context, session Session, agent string, h Handler) error {
+	w, err := New(session, Config{Agent: agent}, h)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
@@ -145,7 +146,7 @@ func TestResultAgainstTheSchema(t *testing.T) {
 }
 
 // A worker has no more offers in its hands than slots, whatever waits.
-func TestSlotsAreReservedBeforePulling(t *testing.T) {
+func TestSlotsAreReservedBeforeClaiming(t *testing.T) {
 	inBubble(t, func(w *world) {
 		h := newWorking()
 		w.serve(worker.Config{Concurrency: 2}, h)
@@ -209,7 +210,7 @@ func TestRegistersTheAgent(t *testing.T) {
 
 // recorder notes the order of calls.
 type recorder struct {
-	*broker.Broker
+	*api.Session
 	mu    sync.Mutex
 	calls []string
 }
@@ -220,25 +221,25 @@ func (r *recorder) note(call string) {
 	r.calls = append(r.calls, call)
 }
 
-func (r *recorder) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*broker.Offer, error) {
-	r.note("pull")
-	return r.Broker.Pull(ctx, agent, most, wait)
+func (r *recorder) ClaimMany(ctx context.Context, request api.ClaimMany) (api.Claims, error) {
+	r.note("claim")
+	return r.Session.ClaimMany(ctx, request)
 }
 
-func (r *recorder) Beat(ctx context.Context, h protocol.Holder) error {
+func (r *recorder) Present(ctx context.Context, p api.Presence) (api.Presented, error) {
 	r.note("beat")
-	return r.Broker.Beat(ctx, h)
+	return r.Session.Present(ctx, p)
 }
 
-func (r *recorder) RemoveHolder(ctx context.Context, id string) error {
+func (r *recorder) Leave(ctx context.Context, p api.Presence) error {
 	r.note("remove")
-	return r.Broker.RemoveHolder(ctx, id)
+	return r.Session.Leave(ctx, p)
 }
 
-func TestPresentFromBeforeTheFirstPullToTheEnd(t *testing.T) {
+func TestPresentFromBeforeTheFirstClaimToTheEnd(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
-		r := &recorder{Broker: brokertest.Over(t, m)}
+		r := &recorder{Session: sessionOf(brokertest.Over(t, m))}
 		s := w.serveOver(m, r, worker.Config{}, done)
 		if directory, _ := w.b.Directory(w.ctx); !directory.Present(s.Holder()) {
 			t.Error("not present while it runs")
@@ -259,7 +260,7 @@ func TestWaitsForTheEngine(t *testing.T) {
 	inBubble(t, func(w *world) {
 		m := w.m.Connect()
 		m.Disconnect()
-		s := w.serveOver(m, brokertest.Over(t, m), worker.Config{}, done)
+		s := w.serveOver(m, sessionOf(brokertest.Over(t, m)), worker.Config{}, done)
 		w.register(protocol.Profile{ID: "coder"})
 		ticket := w.submit(nil)
 		pass(time.Hour)
@@ -271,7 +272,7 @@ func TestWaitsForTheEngine(t *testing.T) {
 
 		m = w.m.Connect()
 		m.Disconnect()
-		s = w.serveOver(m, brokertest.Over(t, m), worker.Config{}, done)
+		s = w.serveOver(m, sessionOf(brokertest.Over(t, m)), worker.Config{}, done)
 		begin := time.Now()
 		if err := s.drain(); err != nil || time.Since(begin) != 0 {
 			t.Errorf("ended after %v by %v while it waited for the engine", time.Since(begin), err)

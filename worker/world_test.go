@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/supervisor"
@@ -66,15 +67,15 @@ func (s *serving) drain() error {
 func (w *world) serve(cfg worker.Config, h worker.Handler) *serving {
 	w.Helper()
 	m := w.m.Connect()
-	return w.serveOver(m, brokertest.Over(w.T, m), cfg, h)
+	return w.serveOver(m, sessionOf(brokertest.Over(w.T, m)), cfg, h)
 }
 
-func (w *world) serveOver(m *brokertest.Memory, b worker.Broker, cfg worker.Config, h worker.Handler) *serving {
+func (w *world) serveOver(m *brokertest.Memory, by worker.Session, cfg worker.Config, h worker.Handler) *serving {
 	w.Helper()
 	if cfg.Agent == "" {
 		cfg.Agent = "coder"
 	}
-	it, err := worker.New(b, cfg, h)
+	it, err := worker.New(by, cfg, h)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -89,6 +90,9 @@ func (w *world) serveOver(m *brokertest.Memory, b worker.Broker, cfg worker.Conf
 	synctest.Wait()
 	return s
 }
+
+// sessionOf has the operations of a worker over a connection.
+func sessionOf(b *broker.Broker) *api.Session { return api.Direct(b, "coder") }
 
 // submit hands something from lead to coder; change may change the package.
 func (w *world) submit(change func(*protocol.Package)) string {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/index"
@@ -427,7 +428,7 @@ func registerAgents(ctx context.Context, b *broker.Broker, agents []string) erro
 func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
 	var all []*worker.Worker
 	for _, agent := range agents {
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
+		w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
 		if err != nil {
 			return err
 		}

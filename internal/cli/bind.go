@@ -34,7 +34,9 @@ type boundField struct {
 
 // bind declares a flag for each tagged field of the struct that v points to:
 //
-//	flag:"NAME,SHORT,commas"  its name; a letter, if it has one; and whether commas separate values
+//	flag:"NAME,SHORT,OPTION"  its name; a letter, if it has one; and commas (they separate values),
+//	                          each (an empty value counts, too), or signed (a negative duration
+//	                          is refused later, by its field)
 //	doc:"which {VALUE} it is" its help; {} is the list of words that its type may have
 //
 // flag:"" binds the fields of a struct. The value of a field is the default of its flag. An int64
@@ -85,7 +87,7 @@ func (b *binding) over(to any) {
 	}
 }
 
-// checkTexts refuses invalid text: JSON would have another in its place.
+// checkTexts refuses texts that are no UTF-8: JSON would replace their invalid bytes.
 func (b *binding) checkTexts() error {
 	for _, f := range b.fields {
 		v := b.from.FieldByIndex(f.at)
@@ -137,7 +139,7 @@ func declareField(fs *pflag.FlagSet, field reflect.StructField, v reflect.Value)
 	case *time.Time:
 		fs.VarP(&pastValue{to: to}, name, short, usage)
 	case *time.Duration:
-		fs.VarP(durationValue{d: to}, name, short, usage)
+		fs.VarP(durationValue{to, tag[2] == "signed"}, name, short, usage)
 	case *int64:
 		switch {
 		case strings.HasSuffix(field.Name, "MS"):
@@ -149,7 +151,7 @@ func declareField(fs *pflag.FlagSet, field reflect.StructField, v reflect.Value)
 		}
 	default:
 		if own.Kind() == reflect.Slice {
-			fs.VarP(&listValue{to: own, commas: tag[2] == "commas"}, name, short, usage)
+			fs.VarP(&listValue{to: own, commas: tag[2] == "commas", each: tag[2] == "each"}, name, short, usage)
 		} else {
 			text := own.Addr().Convert(reflect.TypeFor[*string]()).Interface().(*string)
 			fs.StringVarP(text, name, short, *text, usage)
@@ -176,10 +178,10 @@ func (p *pointerValue) Set(text string) error {
 	return p.Value.Set(text)
 }
 
-// listValue is a flag that may be given again. Given once and empty it is no value.
+// listValue is a flag that may be given again. Given once and empty it is no value, unless each is set.
 type listValue struct {
-	to            reflect.Value
-	commas, given bool
+	to                  reflect.Value
+	commas, each, given bool
 }
 
 func (l *listValue) String() string { return "" }
@@ -201,7 +203,7 @@ func (l *listValue) Set(text string) (err error) {
 	if !l.given {
 		l.to.SetZero()
 	}
-	if !l.given && text == "" {
+	if !l.given && text == "" && !l.each {
 		return nil
 	}
 	l.given = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 )
@@ -16,7 +17,7 @@ type gatewayFlags struct {
 	serviceFlags
 	profiles         string
 	memoryMB         int
-	requests, offers int
+	requests, claims int
 }
 
 func newGateway(a *app) *cobra.Command {
@@ -29,32 +30,32 @@ run code that you do not trust, on machines that are not yours, or in a language
 a NATS client and nothing else: a program inside of the engine's account can forge any
 agent's reports. "handoff work --gateway" goes through it.
 
-It answers on the subjects handoff.v1.AGENT.VERB, as a NATS service. Give each agent
-a user in another account that may publish to handoff.v1.AGENT.> and subscribe to
+It answers on the subjects handoff.v1.AGENT.OPERATION, as a NATS service. Give each
+agent a user in another account that may publish to handoff.v1.AGENT.> and subscribe to
 _INBOX_AGENT.> alone, and export handoff.v1.> from the engine's account: then the
-subject tells which agent asks, and the gateway believes nothing else. It checks that
-leases, fences, tickets and sources are that agent's, and does for it what a worker inside
-would do. On a server without permissions a gateway protects nothing.
+subject identifies the agent, and the gateway trusts nothing else. It checks that
+leases, fences, tickets and sources are that agent's, and acts for it as a worker inside
+would. On a server without permissions a gateway protects nothing.
 
-Run two, anywhere, on the same engine: they share the work, and either may be killed. What
-was accepted through one is reported through the other; what was only offered is offered
-again within 30 s.
+Run two, anywhere, on the same engine: they share the work, and either may be killed. A
+claim made through one may be reported through the other. If the answer with a claim is
+lost, the claim is released after 15 s. --claims is how many claims a gateway has in its
+memory; a report on another one costs two reads.
 
---profiles says whether agents may register themselves: new (the default) registers agents
-that are not there; keep registers none ("handoff agents put" does it, inside); replace
-lets agents change their own profile too. An agent that registers itself says what it can
-do, and gets what is routed by that: choose keep where that matters.
+--profiles sets whether agents may register themselves: new (the default) registers
+agents that are not there; keep registers none ("handoff agents put" does it, inside);
+replace lets agents change their own profile too. An agent that registers itself chooses
+its capabilities, and gets the work that is routed by them: use keep where that matters.
 
-Agents share a gateway. Of each limit one agent may have half, while the others leave it.
-Within an equal share for each agent that has something there, it gets what it asks for,
-and agents above their share lose it. An agent beyond its share is refused: "busy", with
-the limit and the time to ask again. The limits are
+Agents share a gateway. Of each limit one agent may have half, while the others leave
+it. Within an equal share for each active agent, it gets all that it asks for, and
+agents above their share lose it. An agent beyond its share is refused: "busy", with the
+limit and the time to ask again. The limits are
 
   --requests   concurrent requests, those that wait for something included
-  --offers     cached offers and claims, for 30 s after the last request about each
-  --memory     MiB: two fifths cached packages, two fifths bodies that come or go in
-               chunks, one fifth concurrent requests
-  64           requests worked on at once, beside the first of each agent: in turn
+  --memory     MiB: two thirds bodies that come or go in chunks, one third concurrent
+               requests
+  64           requests worked on at once, besides the first of each agent: in turn
 
 It prints "ready" and the subjects on stdout when it answers, and its log on stderr.
 
@@ -70,25 +71,25 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.gateway(cmd.Context(), &flags) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&flags.profiles, "profiles", string(natsgateway.ProfilesNew), "whether agents register themselves: keep, new or replace")
+	fs.StringVar(&flags.profiles, "profiles", string(api.ProfilesNew), "whether agents register themselves: keep, new or replace")
 	fs.IntVar(&flags.requests, "requests", natsgateway.RequestsDefault, "allow at most `N` concurrent requests")
-	fs.IntVar(&flags.offers, "offers", natsgateway.OffersHeldDefault, "cache at most `N` offers and claims")
-	fs.IntVar(&flags.memoryMB, "memory", natsgateway.MemoryBytesDefault>>20, "use at most so many `MiB` for packages and messages")
+	fs.IntVar(&flags.claims, "claims", natsgateway.ClaimsDefault, "cache at most `N` claims")
+	fs.IntVar(&flags.memoryMB, "memory", natsgateway.MemoryBytesDefault>>20, "use at most so many `MiB` for bodies and messages")
 	flags.declare(cmd)
-	a.words(cmd, "profiles", string(natsgateway.ProfilesKeep), string(natsgateway.ProfilesNew), string(natsgateway.ProfilesReplace))
+	a.words(cmd, "profiles", string(api.ProfilesKeep), string(api.ProfilesNew), string(api.ProfilesReplace))
 	return cmd
 }
 
 // config is the gateway that the flags describe.
 func (flags *gatewayFlags) config() (natsgateway.Config, error) {
-	cfg := natsgateway.Config{Profiles: natsgateway.Profiles(flags.profiles), Requests: flags.requests, Offers: flags.offers, MemoryBytes: int64(flags.memoryMB) << 20}
-	for name, n := range map[string]int{"--requests": flags.requests, "--offers": flags.offers} {
+	cfg := natsgateway.Config{Profiles: api.Profiles(flags.profiles), Requests: flags.requests, Claims: flags.claims, MemoryBytes: int64(flags.memoryMB) << 20}
+	for name, n := range map[string]int{"--requests": flags.requests, "--claims": flags.claims} {
 		if n < 1 {
 			return cfg, usagef("%s %d: must be at least 1", name, n)
 		}
 	}
 	if flags.memoryMB < natsgateway.MemoryBytesMin>>20 {
-		return cfg, usagef("--memory %d: at least %d are needed for one package and one result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
+		return cfg, usagef("--memory %d: at least %d are needed for one package or result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, usagef("%v", err)

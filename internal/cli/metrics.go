@@ -191,7 +191,7 @@ func (s *showing) gateway(d *natsgateway.Gateway) {
 	}
 	s.metrics.Gateway(func() telemetry.GatewayStats {
 		load := d.Load()
-		return telemetry.GatewayStats{Offers: load.Offers, Requests: load.Requests, MemoryBytes: load.Bytes,
+		return telemetry.GatewayStats{Requests: load.Requests, MemoryBytes: load.Bytes,
 			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed},
 			Busy:    load.Busy, Reclaimed: load.Reclaimed}
 	})

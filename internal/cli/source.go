@@ -168,7 +168,7 @@ func (a *app) dialGateway(ctx context.Context, agent string) (*natsgateway.Clien
 	}
 	client, err := natsgateway.NewClient(nc, natsgateway.ClientConfig{Agent: agent, Timeout: conn.timeout})
 	if err == nil {
-		err = jetstream.MayAsk(ctx, nc, natsgateway.Subject(agent, "profile")) // else it looks as if no gateway was there
+		err = jetstream.MayAsk(ctx, nc, natsgateway.Subject(agent, "Status")) // else it looks as if no gateway was there
 	}
 	if err != nil {
 		nc.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
@@ -23,26 +24,32 @@ import (
 
 // workFlags are the flags of work.
 type workFlags struct {
-	agent, description string
-	capabilities       []string
-	concurrency        int
-	lease, drain       time.Duration
-	beat, beatTimeout  time.Duration
-	misses             int
-	cleanup, bid       string
-	result, input      string
-	env                []string
-	bids               bool
-	cleanupTimeout     time.Duration
-	handoffs           string
-	enableHandoffs     bool
-	update             bool
-	person             bool
+	Agent          string               `flag:"agent" doc:"the {AGENT} to serve"`
+	Capabilities   []string             `flag:"capability,,each" doc:"a capability of a new agent, {NAME[:0.8]} (repeatable)"`
+	Description    string               `flag:"description" doc:"{TEXT} about a new agent"`
+	Handoffs       protocol.HandoffMode `flag:"handoffs" doc:"whether a new agent may hand off: on (default), off, or simple (to one agent: sequential and delegation)"`
+	EnableHandoffs bool                 `flag:"enable-handoffs" doc:"the same as --handoffs on"`
+	Update         bool                 `flag:"update" doc:"add --capability, --description and --handoffs to the profile that is there"`
+	Person         bool                 `flag:"yes-i-am-a-person" doc:"serve human: CMD puts each handoff before a person, who decides"`
+	Concurrency    int                  `flag:"concurrency" doc:"{N} handoffs at a time, this worker's share of the agent's max_concurrency (default: all of it, else 1)"`
+	Lease          time.Duration        `flag:"lease" doc:"how long handoffs stay this worker's without a word from it (default 30s, or the engine's)"`
+	Beat           time.Duration        `flag:"beat" doc:"time between two beats (default: a third of the lease, at most 10s)"`
+	BeatTimeout    time.Duration        `flag:"beat-timeout" doc:"how long one beat may take (default: until the next one)"`
+	Misses         int                  `flag:"misses" doc:"{N} missed beats end the lease (default 3)"`
+	Input          worker.Input         `flag:"input" doc:"the input of CMD: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)"`
+	Result         output.Mode          `flag:"result" doc:"how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)"`
+	Stay           bool                 `flag:"stay" doc:"start CMD once for each slot: it reads handoffs and writes results as lines of JSON"`
+	Env            []string             `flag:"env,,commas" doc:"{NAME,…} of variables that CMD sees too, such as ANTHROPIC_API_KEY or AWS_*; all: every one"`
+	Cleanup        string               `flag:"cleanup" doc:"{PROGRAM} that cleans up after CMD when its handoff is taken from it"`
+	Bids           bool                 `flag:"bids" doc:"a new agent makes bids when it is called for one (see handoff submit --bids)"`
+	Bid            string               `flag:"bid" doc:"{PROGRAM} that prints the bid for a call on its input; the same as --bids without it"`
+	CleanupTimeout time.Duration        `flag:"cleanup-timeout" doc:"how long --cleanup may take (default 30s)"`
+	Drain          time.Duration        `flag:"drain" doc:"how long running handoffs may go on after Ctrl-C"`
 	serviceFlags
 }
 
 func newWork(a *app) *cobra.Command {
-	var flags workFlags
+	flags := workFlags{Input: worker.InputPackage, Result: output.Auto, Drain: worker.DrainTimeoutDefault}
 	cmd := &cobra.Command{
 		Use:   "work --agent AGENT [flags] -- CMD [ARG…]",
 		Short: "Serve an agent: run a program for each handoff",
@@ -51,59 +58,34 @@ func newWork(a *app) *cobra.Command {
   handoff work --agent translator --capability french --capability german:0.6 --concurrency 4 -- python3 translate.py
   handoff work --agent echo -- cat
   handoff work --agent coder --env ANTHROPIC_API_KEY -- ./coder.sh
+  handoff work --agent summarizer --concurrency 2 --stay -- python3 summarize.py
   handoff work --gateway --creds coder.creds --agent coder -- ./agent.sh`,
 		Args: flags.args,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runWork(cmd, &flags, args) },
 	}
-	flags.declare(a, cmd)
-	return cmd
-}
-
-func (flags *workFlags) declare(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // flags after CMD are CMD's
 	fs.SortFlags = false
-	fs.StringVar(&flags.agent, "agent", "", "the `AGENT` to serve")
-	fs.StringArrayVar(&flags.capabilities, "capability", nil, "what a new agent can do, `NAME[:0.8]` (repeatable)")
-	fs.StringVar(&flags.description, "description", "", "`WHAT` a new agent does")
-	fs.StringVar(&flags.handoffs, "handoffs", "", "what a new agent may hand off: on (default), off, or simple (to one agent: sequential and delegation)")
-	fs.BoolVar(&flags.enableHandoffs, "enable-handoffs", false, "the same as --handoffs on")
-	fs.BoolVar(&flags.update, "update", false, "add --capability, --description and --handoffs to the profile that is there")
-	fs.BoolVar(&flags.person, "yes-i-am-a-person", false, "serve human: CMD puts each handoff before a person, who decides")
-	fs.IntVar(&flags.concurrency, "concurrency", 0, "`N` handoffs at a time, this worker's share of the agent's max_concurrency (default: all of it, else 1)")
-	durationVar(fs, &flags.lease, "lease", 0, "how long handoffs stay this worker's without a word from it (default 30s, or the engine's)")
-	durationVar(fs, &flags.beat, "beat", 0, "time between two beats (default: a third of the lease, at most 10s)")
-	durationVar(fs, &flags.beatTimeout, "beat-timeout", 0, "how long one beat may take (default: until the next one)")
-	fs.IntVar(&flags.misses, "misses", 0, "`N` missed beats end the lease (default 3)")
-	fs.StringVar(&flags.input, "input", string(worker.InputPackage), "the input of CMD: package (JSON) or brief (instructions for a model; the package is in HANDOFF_PACKAGE_FILE)")
-	fs.StringVar(&flags.result, "result", string(output.Auto), "how CMD's output is read: auto, json (it is a result, or the attempt has failed) or text (nothing in it is read)")
-	fs.StringSliceVar(&flags.env, "env", nil, "`NAME,…` of variables that CMD sees too, such as ANTHROPIC_API_KEY or AWS_*; all: every one")
-	fs.StringVar(&flags.cleanup, "cleanup", "", "`PROGRAM` that puts away what CMD leaves behind when its handoff is taken from it")
-	fs.BoolVar(&flags.bids, "bids", false, "a new agent makes bids, where it is asked what it would do the work for (see handoff submit --bids)")
-	fs.StringVar(&flags.bid, "bid", "", "`PROGRAM` that prints the bid for a call on its input; the same as --bids without it")
-	durationVar(fs, &flags.cleanupTimeout, "cleanup-timeout", 0, "how long --cleanup may take (default 30s)")
-	durationVar(fs, &flags.drain, "drain", worker.DrainTimeoutDefault, "how long what runs may go on after Ctrl-C")
+	bind(fs, &flags)
 	a.gatewayFlag(cmd)
 	flags.serviceFlags.declare(cmd)
-	a.agentFlags(cmd, "agent")
-	a.words(cmd, "handoffs", asWords(protocol.HandoffModes)...)
-	a.words(cmd, "result", asWords(output.Modes)...)
+	return cmd
 }
 
 // program returns the program of the worker. One that cannot run is refused before the worker
 // exists.
 func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error) {
 	redactor, err := a.redactor()
-	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: output.Mode(flags.result), Input: worker.Input(flags.input), Inherit: flags.env}
+	program := worker.ExecConfig{Command: args, Dir: a.dir, Redactor: redactor, Output: flags.Result, Input: flags.Input, Inherit: flags.Env}
 	if err == nil {
 		err = worker.CheckCommand(a.dir, args)
 	}
-	if err == nil && flags.cleanup != "" {
-		program.Cleanup = []string{flags.cleanup}
+	if err == nil && flags.Cleanup != "" {
+		program.Cleanup = []string{flags.Cleanup}
 		err = inField(worker.CheckCommand(a.dir, program.Cleanup), "cleanup", "")
 	}
-	if err == nil && flags.bid != "" {
-		program.Bid = []string{flags.bid}
+	if err == nil && flags.Bid != "" {
+		program.Bid = []string{flags.Bid}
 		err = inField(worker.CheckCommand(a.dir, program.Bid), "bid", "")
 	}
 	return program, err
@@ -111,14 +93,14 @@ func (flags *workFlags) program(a *app, args []string) (worker.ExecConfig, error
 
 // config is the worker that the flags describe.
 func (flags *workFlags) config(a *app) (worker.Config, error) {
-	capabilities, err := parseCapabilities("--capability", flags.capabilities)
+	capabilities, err := parseCapabilities("--capability", flags.Capabilities)
 	if err != nil {
 		return worker.Config{}, err
 	}
 	cfg := worker.Config{
-		Agent: flags.agent, Concurrency: flags.concurrency, DrainTimeout: flags.drain,
-		Lease: flags.lease, Beat: flags.beat, BeatTimeout: flags.beatTimeout, Misses: flags.misses, CleanupTimeout: flags.cleanupTimeout,
-		Profile: protocol.Profile{ID: flags.agent, Description: flags.description, Capabilities: capabilities, Handoffs: flags.handoffMode(), Bids: flags.bids || flags.bid != ""},
+		Agent: flags.Agent, Concurrency: flags.Concurrency, DrainTimeout: flags.Drain,
+		Lease: flags.Lease, Beat: flags.Beat, BeatTimeout: flags.BeatTimeout, Misses: flags.Misses, CleanupTimeout: flags.CleanupTimeout,
+		Profile: protocol.Profile{ID: flags.Agent, Description: flags.Description, Capabilities: capabilities, Handoffs: flags.handoffMode(), Bids: flags.Bids || flags.Bid != ""},
 		Log:     a.log(flags.verbose),
 	}
 	if cfg.DrainTimeout == 0 {
@@ -136,8 +118,8 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 	if err != nil {
 		return err
 	}
-	a.noteUnset(flags.env)
-	a.endWithin(flags.drain + workEnd)
+	a.noteUnset(flags.Env)
+	a.endWithin(flags.Drain + workEnd)
 	if err := a.throughGateway(cmd); err != nil {
 		return err
 	}
@@ -156,30 +138,30 @@ func (a *app) runWork(cmd *cobra.Command, flags *workFlags, args []string) error
 type workplace struct {
 	b       *broker.Broker // nil at a gateway
 	servers []string
-	env     []string             // for the programs, in addition
-	lease   func() time.Duration // the engine's default; 0 if it has none
+	env     []string      // for the programs, in addition
+	lease   time.Duration // the engine's default; 0 if it has none
 	profile *protocol.Profile
-	replace func(context.Context, protocol.Profile) error
-	open    func(worker.Config, worker.Handler) (*worker.Worker, error)
+	session worker.Session
 }
 
 // work runs a program for each handoff until ctx ends.
 func (a *app) work(ctx context.Context, at *workplace, cfg worker.Config, flags *workFlags, program worker.ExecConfig, shown *showing) error {
 	if cfg.Trace = a.traces.WorkContext; cfg.Lease == 0 && cfg.Beat == 0 { // else the lease follows from the beat
-		cfg.Lease = at.lease()
+		cfg.Lease = at.lease
 	}
 	if at.profile != nil { // else the worker registers it
-		if err := a.meetProfile(ctx, at, cfg.Profile, flags.update); err != nil {
+		if err := a.meetProfile(ctx, at, cfg.Profile, flags.Update); err != nil {
 			return err
 		}
 	}
 	// "handoff submit" inside the program finds the engine of its worker, however that was configured.
-	program.Env = append(a.connEnv(strings.Join(at.servers, ","), flags.env), at.env...)
-	handler, err := worker.NewExec(program)
+	program.Env = append(a.connEnv(strings.Join(at.servers, ","), flags.Env), at.env...)
+	handler, done, err := flags.handler(program, cfg.Log)
 	if err != nil {
 		return err
 	}
-	w, err := at.open(cfg, handler)
+	defer done()
+	w, err := worker.New(at.session, cfg, handler)
 	if err != nil {
 		return err
 	}
@@ -189,14 +171,26 @@ func (a *app) work(ctx context.Context, at *workplace, cfg worker.Config, flags 
 	return w.Run(ctx)
 }
 
+// handler returns the handler of the program, and the function that ends it.
+func (flags *workFlags) handler(program worker.ExecConfig, log *slog.Logger) (worker.Handler, func(), error) {
+	if flags.Stay {
+		handler, err := worker.NewStay(program, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		return handler, handler.Close, nil
+	}
+	handler, err := worker.NewExec(program)
+	return handler, func() {}, err
+}
+
 // reachEngine connects to the engine and reads the agent's profile.
 func (a *app) reachEngine(ctx context.Context, cfg worker.Config, _ *workFlags, shown *showing) (*workplace, func(), error) {
 	b, done, err := a.connectWith(ctx, broker.Config{Log: cfg.Log, Observer: shown.observer()})
 	if err != nil {
 		return nil, nil, err
 	}
-	at := &workplace{b: b, servers: a.engine.Conn().Opts.Servers, lease: func() time.Duration { return defaultLease(ctx, a.engine) }, replace: b.PutProfile,
-		open: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, h) }}
+	at := &workplace{b: b, servers: a.engine.Conn().Opts.Servers, lease: defaultLease(ctx, a.engine), session: api.Direct(b, cfg.Agent)}
 	profile, err := b.Profile(ctx, cfg.Agent)
 	switch {
 	case err == nil:
@@ -217,7 +211,7 @@ func (a *app) reachGateway(ctx context.Context, cfg worker.Config, flags *workFl
 	}
 	asking, cancel := a.asking(ctx)
 	defer cancel()
-	profile, err := client.Register(asking, cfg.Profile, 0)
+	registered, err := client.Register(asking, api.Registration{Profile: cfg.Profile})
 	if err != nil {
 		done()
 		if flags.wait.waits(a) && errors.Is(err, natsgateway.ErrNobody) {
@@ -226,48 +220,45 @@ func (a *app) reachGateway(ctx context.Context, cfg worker.Config, flags *workFl
 		return nil, nil, err
 	}
 	a.traces = a.startTraces(ctx, cfg.Log)
-	replace := func(ctx context.Context, p protocol.Profile) error {
-		_, err := client.ReplaceProfile(ctx, p)
-		return err
-	}
-	return &workplace{servers: client.Servers(), env: []string{gatewayEnv + "=1"}, lease: client.Lease, profile: &profile, replace: replace,
-		open: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) {
-			return worker.NewOver(client, cfg, h)
-		}}, func() { a.traces.Stop(); done() }, nil
+	return &workplace{servers: client.Servers(), env: []string{gatewayEnv + "=1"}, lease: time.Duration(registered.LeaseMS) * time.Millisecond,
+		profile: &registered.Profile, session: client}, func() { a.traces.Stop(); done() }, nil
 }
 
 // args checks the arguments of work, and its flags in combination.
 func (flags *workFlags) args(_ *cobra.Command, args []string) error {
-	if flags.agent == "" {
+	if flags.Agent == "" {
 		return usagef("work needs --agent AGENT")
 	}
-	if flags.agent == protocol.Human && !flags.person {
-		return usagef("--agent human: what waits for a person is not for a program (handoff inbox lists it); --yes-i-am-a-person says that a person reads each")
+	if flags.Agent == protocol.Human && !flags.Person {
+		return usagef("--agent human: handoffs for a person are not for a program (handoff inbox lists them); --yes-i-am-a-person confirms that a person reads each")
 	}
-	if !slices.Contains(output.Modes, output.Mode(flags.result)) {
-		return usagef("--result %s: an output is read as %s", flags.result, strings.Join(asWords(output.Modes), ", "))
+	if !slices.Contains(output.Modes, flags.Result) {
+		return usagef("--result %s: an output is read as %s", flags.Result, strings.Join(asWords(output.Modes), ", "))
 	}
-	if !slices.Contains(worker.Inputs, worker.Input(flags.input)) {
-		return usagef("--input %s: the input of a program is one of %s", flags.input, strings.Join(asWords(worker.Inputs), ", "))
+	if !slices.Contains(worker.Inputs, flags.Input) {
+		return usagef("--input %s: the input of a program is one of %s", flags.Input, strings.Join(asWords(worker.Inputs), ", "))
 	}
-	if err := checkEnv(flags.env); err != nil {
+	if flags.Stay && (flags.Result != output.Auto || flags.Input != worker.InputPackage) {
+		return usagef("--stay has lines for input and output of its own: leave out --input and --result")
+	}
+	if err := checkEnv(flags.Env); err != nil {
 		return err
 	}
-	if flags.enableHandoffs && flags.handoffs != "" && flags.handoffMode() != protocol.HandoffsOn {
-		return usagef("--enable-handoffs is --handoffs on, and --handoffs %s is given", flags.handoffs)
+	if flags.EnableHandoffs && flags.Handoffs != "" && flags.handoffMode() != protocol.HandoffsOn {
+		return usagef("--enable-handoffs is --handoffs on, and --handoffs %s is given", flags.Handoffs)
 	}
 	if len(args) == 0 {
-		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.agent)
+		return usagef("work needs a program to run: handoff work --agent %s -- CMD", flags.Agent)
 	}
 	return nil
 }
 
 // handoffMode returns the agent's right to hand off, from the flags; empty without one.
 func (flags *workFlags) handoffMode() protocol.HandoffMode {
-	if flags.enableHandoffs && flags.handoffs == "" {
+	if flags.EnableHandoffs && flags.Handoffs == "" {
 		return protocol.HandoffsOn
 	}
-	return protocol.HandoffMode(flags.handoffs)
+	return flags.Handoffs
 }
 
 // variable is a name that --env takes.
@@ -344,9 +335,9 @@ func withoutUsers(servers string) string {
 	return strings.Join(all, ",")
 }
 
-const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard
-input as JSON, what CMD writes to standard output is the result, standard error goes to
-the log here. Start more of it, on any machine, to work on more at once.
+const workHelp = `Work serves an agent. For each handoff it runs CMD: the package comes on standard input
+as JSON, standard output is the result, standard error goes to the log here. Start more
+of it, on any machine, to work on more at once.
 
 --result sets how the output is parsed. With auto, a JSON object that is all of the output or
 its last block (in a fence, too) is the result if it has fields of a result (handoff schema
@@ -386,7 +377,7 @@ HANDOFF_FENCE, NATS_URL, TRACEPARENT and TRACESTATE (its span, W3C Trace Context
   rejected: why           conditional: what is needed
   escalated why           passed up to whom the agent escalates to
   answered text           an authority's answer to an escalation
-  returned why            back to the source, with what was printed as the partial result
+  returned why            back to the source, with the output as the partial result
 
 CMD sees no other variable of the worker than PATH, HOME, the user's, the locale's, those of
 temporary files, and those that --env names: keys of models (--env ANTHROPIC_API_KEY), and the
@@ -402,8 +393,20 @@ CMD submits a handoff of its own at once; source and parent are filled in.
 A result may wait: {"command": {"await": [{"agent": "coder", "task": "its index"}, …],
 "for": "all"}} delegates, lets go of the slot, and has CMD run again when all of them
 (any, a majority) have ended, with returns on its input. "handoff submit --await block"
-inside CMD adds to what the result waits for; it needs no output. What is printed beside
-the command goes to the log then.
+inside CMD adds to these; it needs no output. Other output goes to the log then.
+
+With --stay CMD is started once for each slot and kept, so that a model is loaded once. Each
+line of its input is a handoff as JSON (ticket, attempt, lease, limit, deadline, brief,
+package), or {"cancel": TICKET, "why": …} when the handoff is to stop. CMD writes lines:
+
+  {"progress": "40 parsing"}           any number of them
+  {"result": {"body": …}}              complete, and ready for the next
+  {"ack": {"status": "rejected", …}}   as HANDOFF_ACK_FILE without --stay
+  {"fail": {"code": …, "message": …, "retryable": true}}
+
+A CMD that dies fails only the handoff that it has, and is started again, after a pause that
+grows up to 30 s. It ends when its input does. handoff.py and handoff.mjs speak these lines
+("handoff client python").
 
 A handoff that is cancelled, is to go back to its source, or whose lease is lost has
 CMD's whole process group terminated. Then --cleanup is run, with the same input and
@@ -425,11 +428,11 @@ If no gateway serves at the start, work ends with exit code 6.
 
 ` + metricsHelp + `
 
-Ctrl-C drains: nothing new is taken, what runs has --drain to finish, the rest is
-released without charge. What has not ended 5 s later is killed with its process group.
-The command ends 25 s after --drain at the latest, with 130. A second Ctrl-C ends CMD and
-releases what it has at once, with 130 too; a third waits for nothing. A closed terminal
-(SIGHUP) drains as Ctrl-C does.`
+Ctrl-C drains: nothing new is taken, running handoffs have --drain to finish, the rest
+is released without charge. A CMD that has not ended 5 s later is killed with its
+process group. The command ends 25 s after --drain at the latest, with 130. A second
+Ctrl-C ends CMD and releases its handoffs at once, with 130 too; a third waits for
+nothing. A closed terminal (SIGHUP) drains as Ctrl-C does.`
 
 // meetProfile adds the wanted settings to the existing profile, if asked to, and else names those
 // that it lacks: a capability that no handoff is routed by is a surprise better met here.
@@ -469,9 +472,6 @@ func (a *app) meetProfile(ctx context.Context, at *workplace, wanted protocol.Pr
 		a.notef("handoff: %s is registered already, without %s; --update adds it\n", wanted.ID, strings.Join(lacking, ", "))
 		return nil
 	}
-	profile.UpdatedAt = time.Now().UTC().Truncate(time.Millisecond)
-	if err := profile.Validate(); err != nil {
-		return err
-	}
-	return at.replace(ctx, profile)
+	_, err := at.session.Register(ctx, api.Registration{Profile: profile, Replace: true})
+	return err
 }

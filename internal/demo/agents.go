@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
@@ -24,6 +25,7 @@ import (
 type agent struct {
 	name, description string
 	lease             time.Duration // 0 is the default
+	pace              time.Duration // that it works at least
 	work              func(context.Context, job) (found, summary string, err error)
 }
 
@@ -36,11 +38,11 @@ type job struct {
 }
 
 var agents = map[string]agent{
-	surveyor:       {surveyor, "counts files, lines and languages", showLeaseMS * time.Millisecond, doSurvey},
-	historian:      {historian, "reads the git history", 0, doHistory},
-	inspector:      {inspector, "looks for what needs care in code", 0, doInspection},
-	protocol.Human: {protocol.Human, "", 0, doDecision}, // the demo plays the person
-	reporter:       {reporter, "writes the report", 0, doReport},
+	surveyor:       {surveyor, "counts files, lines and languages", showLeaseMS * time.Millisecond, 0, doSurvey},
+	historian:      {historian, "reads the git history", 0, 0, doHistory},
+	inspector:      {inspector, "looks for what needs care in code", 0, 0, doInspection},
+	protocol.Human: {protocol.Human, "", 0, 0, doDecision}, // the demo plays the person
+	reporter:       {reporter, "writes the report", 0, 0, doReport},
 }
 
 // Agent serves an agent of the demo in a process of its own until ctx ends.
@@ -59,7 +61,8 @@ func Agent(ctx context.Context, name, url string, log *slog.Logger) error {
 
 func serve(ctx context.Context, b *broker.Broker, name string, log *slog.Logger) error {
 	a := agents[name]
-	w, err := worker.New(b, worker.Config{Agent: name, Lease: a.lease, DrainTimeout: 2 * time.Second, Log: log,
+	a.pace, _ = time.ParseDuration(os.Getenv(paceEnv))
+	w, err := worker.New(api.Direct(b, name), worker.Config{Agent: name, Lease: a.lease, DrainTimeout: 2 * time.Second, Log: log,
 		Profile: protocol.Profile{Name: name, Description: a.description}}, a)
 	if err != nil {
 		return err
@@ -89,6 +92,9 @@ func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, e
 		return protocol.Result{}, worker.Permanent(err)
 	}
 	found, summary, err := a.work(ctx, j)
+	if err == nil {
+		err = pauseFor(ctx, a.pace)
+	}
 	if err != nil {
 		return protocol.Result{}, err
 	}
@@ -98,6 +104,9 @@ func (a agent) Handle(ctx context.Context, h worker.Handoff) (protocol.Result, e
 	_, err = h.HandOff(ctx, next)
 	return protocol.Result{Body: text(found), Summary: summary}, err
 }
+
+// paceEnv has how long a step takes, for the processes of agents.
+const paceEnv = "HANDOFF_DEMO_PACE"
 
 // startAgents starts two processes of the surveyor, one of which will be killed, the reviewer
 // under handoff work, and one process of each other agent. It waits until the directory shows
@@ -145,7 +154,7 @@ func (r *run) startAgents(ctx context.Context, group *errgroup.Group) error {
 func (r *run) start(ctx context.Context, group *errgroup.Group, cmd *exec.Cmd) error {
 	// Without the variables that lead an agent to another engine.
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "NATS_") || strings.HasPrefix(pair, "HANDOFF_") })
-	cmd.Env = append(env, "NATS_URL="+r.engine.URL)
+	cmd.Env = append(env, "NATS_URL="+r.engine.URL, paceEnv+"="+r.pace().String())
 	tether, err := cmd.StdinPipe()
 	if err != nil {
 		return err

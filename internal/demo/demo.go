@@ -42,6 +42,8 @@ const (
 	agentsLog  = "agents.log"
 
 	runTimeout    = 50 * time.Second // with the clean-up, the demo ends within a minute
+	pageTimeout   = 10 * time.Minute // with a page, where people may decide
+	personWaits   = 4                // steps that the demo leaves a decision to a person at the page
 	pollInterval  = 100 * time.Millisecond
 	longFileLines = 500 // the demo's answer to the inspector
 )
@@ -51,6 +53,7 @@ type Engine struct {
 	Broker     *broker.Broker
 	Supervised supervisor.Engine // the engine of Broker
 	URL        string
+	Page       string // link to the page; "" without one
 	Stop       func() error
 }
 
@@ -59,6 +62,9 @@ type Config struct {
 	Dir    string // under review
 	Report string // the file of the report; "" is one in the run's own directory
 	Keep   bool   // keep the ledger
+	// Pace is how long each step takes with a page; there the demo leaves its decisions to a person for
+	// four times as long. The page stays until the context of Run ends.
+	Pace   time.Duration
 	Screen Screen
 	Start  func(ctx context.Context, dir string) (Engine, error) // starts an engine with its data in dir
 }
@@ -111,8 +117,13 @@ func (r *run) do(ctx context.Context) (sums Sums, err error) {
 	if err != nil {
 		return sums, err
 	}
-	tooLong := fmt.Errorf("the demo did not end within %v", runTimeout)
-	limited, cancel := context.WithTimeoutCause(ctx, runTimeout, tooLong)
+	limit := runTimeout
+	if r.engine.Page != "" {
+		limit = pageTimeout
+		r.cfg.Screen.note("Watch it on the page, and decide there: %s\n", r.engine.Page)
+	}
+	tooLong := fmt.Errorf("the demo did not end within %v", limit)
+	limited, cancel := context.WithTimeoutCause(ctx, limit, tooLong)
 	defer cancel()
 	group, playing := errgroup.WithContext(limited)
 	playing, stop := context.WithCancel(playing)
@@ -132,7 +143,11 @@ func (r *run) do(ctx context.Context) (sums Sums, err error) {
 	if err = errors.Join(err, ledgerErr); err != nil {
 		return sums, err
 	}
-	return sums, r.finish(changes, sums)
+	if err = r.finish(changes, sums); err == nil && r.engine.Page != "" {
+		r.cfg.Screen.note("\nThe page stays until Ctrl-C.")
+		<-ctx.Done()
+	}
+	return sums, err
 }
 
 // play starts the agents and runs the relay.
@@ -170,7 +185,7 @@ Changed for the show, all else is as always:
 		maintainer, ms(showAckTimeoutMS), ms(policy.AckTimeoutMS))
 }
 
-// finish adds to the report what happened to the handoffs, and moves it to its final place. A
+// finish adds to the report the events of the handoffs, and moves it to its final place. A
 // relay that broke off has no report.
 func (r *run) finish(changes []protocol.Change, sums Sums) error {
 	if r.last.TaskID != steps[len(steps)-1].id || r.last.Outcome != protocol.OutcomeSuccess {
@@ -198,7 +213,7 @@ func (r *run) finish(changes []protocol.Change, sums Sums) error {
 // cleanUp removes all but the report, and prints the place of the rest if it is kept.
 func (r *run) cleanUp(ctx context.Context, failed error) error {
 	switch {
-	case ctx.Err() != nil: // Ctrl-C removes all
+	case ctx.Err() != nil && failed != nil: // Ctrl-C removes all
 	case r.cfg.Keep && r.last.Ticket != "":
 		r.cfg.Screen.note("\nThe ledger is kept. To look at it:\n  handoff dev --data %s\n  handoff history %s", r.in(dataName), r.last.Ticket)
 		return nil
@@ -238,13 +253,33 @@ func (r *run) follow(ctx context.Context, group *errgroup.Group) error {
 }
 
 // pause waits until the next poll.
-func pause(ctx context.Context) error {
+func pause(ctx context.Context) error { return pauseFor(ctx, pollInterval) }
+
+func pauseFor(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(pollInterval):
+	case <-time.After(d):
 		return nil
 	}
+}
+
+// decided leaves a decision to a person at the page for a while, and reports whether that person has made it.
+func (r *run) decided(ctx context.Context, s protocol.State) (bool, error) {
+	if r.engine.Page == "" {
+		return false, nil
+	}
+	wait := personWaits * r.cfg.Pace
+	r.cfg.Screen.note("         You may decide it on the page. The demo does in %v.", wait)
+	for end := time.Now().Add(wait); time.Now().Before(end); {
+		if err := pause(ctx); err != nil {
+			return false, err
+		}
+		if now, err := r.engine.Broker.Status(ctx, s.Ticket); err != nil || now.Phase != s.Phase || now.Agent != s.Agent {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // react kills a worker, answers a question, approves, or plays the person, each after its event.
@@ -258,24 +293,44 @@ func (r *run) react(ctx context.Context, group *errgroup.Group, c protocol.Chang
 			}
 		case *protocol.Progressed:
 			if s.TaskID == steps[0].id && r.killed.Load() == 0 {
+				if err := pauseFor(ctx, r.pace()/2); err != nil {
+					return err
+				}
 				return r.killWorker(ctx, s)
 			}
 		case *protocol.Gated:
+			if by, err := r.decided(ctx, s); err != nil || by {
+				return err
+			}
 			r.cfg.Screen.note("         %s The demo plays the person: approves.", steps[stepIndex(s.TaskID)].asks)
 			_, err := r.engine.Broker.Approve(ctx, s.Ticket, broker.ApprovalAnswer{By: protocol.Human, Agent: e.Agent, Reason: "they are only words"})
 			return err
 		case *protocol.Conditioned:
+			if by, err := r.decided(ctx, s); err != nil || by {
+				return err
+			}
 			_, err := r.engine.Broker.Answer(ctx, s.Ticket, protocol.Answer{By: protocol.Human, Question: s.Conditions.Question, Text: "These are the house rules.",
 				Variables: map[string]json.RawMessage{varLongFile: json.RawMessage(fmt.Sprint(longFileLines))}})
 			return err
 		case *protocol.Escalated:
 			if e.To == protocol.Human {
+				if by, err := r.decided(ctx, s); err != nil || by {
+					return err
+				}
 				r.cfg.Screen.note("         The demo plays the person: claims it, decides, hands off.")
 				group.Go(func() error { return serve(ctx, r.engine.Broker, protocol.Human, slog.New(slog.DiscardHandler)) })
 			}
 		}
 	}
 	return nil
+}
+
+// pace is how long each step takes.
+func (r *run) pace() time.Duration {
+	if r.engine.Page == "" {
+		return 0
+	}
+	return r.cfg.Pace
 }
 
 // killWorker kills the process that works on a handoff.

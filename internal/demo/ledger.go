@@ -164,7 +164,7 @@ func sum(changes []protocol.Change, given []string) Sums {
 	slices.Sort(given)
 	for _, ticket := range slices.Compact(given) { // every later state of a parent names its children again
 		if _, found := last[ticket]; !found {
-			s.Submitted++ // as an agent was told
+			s.Submitted++ // an agent got the ticket
 		}
 		if closings[ticket] == 0 {
 			s.Lost++

@@ -20,7 +20,7 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Limits on what an agent reads, so that the demo ends within a minute in a home directory, too.
+// Limits of the files that an agent reads, so that the demo ends within a minute in a home directory, too.
 const (
 	fileBytesMax = 1 << 20
 	readBytesMax = 128 << 20 // of all files together, each as at least a block
@@ -30,8 +30,8 @@ const (
 // dependencies are directories with generated or foreign files.
 var dependencies = []string{"node_modules", "vendor", "target", "dist", "build", "venv", "__pycache__"}
 
-// readFiles calls visit with each readable text file below dir, without following links. cut says
-// that a limit or the end of ctx left files out.
+// readFiles calls visit with each readable text file below dir, without following links. cut reports
+// whether a limit or the end of ctx left files out.
 func readFiles(ctx context.Context, dir string, visit func(path, language string, body []byte)) (cut bool) {
 	read := int64(0)
 	_ = filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {

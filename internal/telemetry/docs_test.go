@@ -37,6 +37,7 @@ func allMetrics(t *testing.T) *Metrics {
 	m.Worker("coder", func() WorkerStats { return WorkerStats{Ended: map[string]int64{"completed": 1}} })
 	m.Index(func(context.Context) (IndexStats, error) { return IndexStats{}, nil })
 	m.Gateway(func() GatewayStats { return GatewayStats{Answers: map[string]int64{"answered": 1}} })
+	m.HTTP(func() HTTPStats { return HTTPStats{Answers: map[string]int64{"answered": 1}} })
 	return m
 }
 
@@ -185,8 +186,8 @@ func TestDashboard(t *testing.T) {
 // notShown are metrics for alerts, or for queries by hand.
 var notShown = []string{"handoff_append_events_total", "handoff_worker_claims_total", "handoff_index_up", "handoff_index_seq",
 	"handoff_index_behind_seconds", "handoff_index_complete",
-	"handoff_gateway_offers", "handoff_gateway_requests", "handoff_gateway_memory_bytes", "handoff_gateway_answers_total",
-	"handoff_gateway_busy_total", "handoff_gateway_reclaimed_total"}
+	"handoff_gateway_requests", "handoff_gateway_memory_bytes", "handoff_gateway_answers_total",
+	"handoff_gateway_busy_total", "handoff_gateway_reclaimed_total", "handoff_http_waits", "handoff_http_large_bodies", "handoff_http_requests_total"}
 
 // TestAlerts checks that every rule reads metrics that exist and names the first command to run.
 func TestAlerts(t *testing.T) {

@@ -255,11 +255,11 @@ func (m *Metrics) Index(read func(context.Context) (IndexStats, error)) {
 
 // GatewayStats are the figures of a gateway, from natsgateway.Load. Its maps have constant keys.
 type GatewayStats struct {
-	Offers, Requests, MemoryBytes int64
+	Requests, MemoryBytes int64
 	// Answers counts requests by how they were answered.
 	Answers map[string]int64
-	// Busy counts refusals by the limit that was reached, and Reclaimed what one agent lost to
-	// another's share.
+	// Busy counts refusals by the limit that was reached, and Reclaimed those of an agent that
+	// gave way to another's share.
 	Busy, Reclaimed map[string]int64
 }
 
@@ -269,16 +269,14 @@ func (m *Metrics) Gateway(read func() GatewayStats) {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	var (
-		offers    = desc("handoff_gateway_offers", "Unanswered offers that this gateway holds for agents.")
 		requests  = desc("handoff_gateway_requests", "Requests in progress, including waiting ones.")
-		memory    = desc("handoff_gateway_memory_bytes", "Bytes of packages, results and message chunks that this gateway keeps.")
+		memory    = desc("handoff_gateway_memory_bytes", "Bytes of requests and message chunks that this gateway keeps.")
 		answers   = desc("handoff_gateway_answers_total", "Requests to this gateway by result: answered, refused, or failed for an internal error.", "result")
 		busy      = desc("handoff_gateway_busy_total", "Requests that this gateway refused because their agent had reached a limit, by limit.", "limit")
-		reclaimed = desc("handoff_gateway_reclaimed_total", "Waits, queued requests, bodies, offers and packages that an agent lost because another needed its share, by limit.", "limit")
+		reclaimed = desc("handoff_gateway_reclaimed_total", "Waits, queued requests and bodies that an agent lost because another needed its share, by limit.", "limit")
 	)
-	m.registry.MustRegister(&collector{[]*prometheus.Desc{offers, requests, memory, answers, busy, reclaimed}, func(to chan<- prometheus.Metric) {
+	m.registry.MustRegister(&collector{[]*prometheus.Desc{requests, memory, answers, busy, reclaimed}, func(to chan<- prometheus.Metric) {
 		f := read()
-		to <- gaugeMetric(offers, float64(f.Offers))
 		to <- gaugeMetric(requests, float64(f.Requests))
 		to <- gaugeMetric(memory, float64(f.MemoryBytes))
 		for result, n := range f.Answers {
@@ -289,6 +287,28 @@ func (m *Metrics) Gateway(read func() GatewayStats) {
 		}
 		for limit, n := range f.Reclaimed {
 			to <- counterMetric(reclaimed, n, limit)
+		}
+	}})
+}
+
+// HTTPStats are the figures of an HTTP gateway, from httpgateway.Load.
+type HTTPStats struct {
+	Waits, LargeBodies int64
+	// Answers counts requests by how they were answered.
+	Answers map[string]int64
+}
+
+// HTTP adds the metrics of an HTTP gateway.
+func (m *Metrics) HTTP(read func() HTTPStats) {
+	waits := prometheus.NewDesc("handoff_http_waits", "Waits and streams of clients in progress.", nil, nil)
+	large := prometheus.NewDesc("handoff_http_large_bodies", "Bodies over 1 MiB in progress.", nil, nil)
+	answers := prometheus.NewDesc("handoff_http_requests_total", "Requests over HTTP by result: answered, refused, busy (refused beyond a limit of waits, streams or large bodies), or failed for an internal error.", []string{"result"}, nil)
+	m.registry.MustRegister(&collector{[]*prometheus.Desc{waits, large, answers}, func(to chan<- prometheus.Metric) {
+		f := read()
+		to <- gaugeMetric(waits, float64(f.Waits))
+		to <- gaugeMetric(large, float64(f.LargeBodies))
+		for result, n := range f.Answers {
+			to <- counterMetric(answers, n, result)
 		}
 	}})
 }

@@ -184,7 +184,7 @@ func bodyHides(result protocol.Result, depth int) string {
 		return ""
 	}
 	if isCommand(result.Body) {
-		return "the body is a command, and none is read there; write it beside the body"
+		return "the body is a command, and none is read there; write it next to the body"
 	}
 	return hides(body, "body", depth)
 }

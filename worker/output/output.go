@@ -183,7 +183,7 @@ func (d *document) decode(object []byte) (protocol.Result, error) {
 	}
 	switch {
 	case endsBeside(result.Command):
-		result.AddSetAside("END in a list ends nothing: the agents beside it are handed off to")
+		result.AddSetAside("END in a list ends nothing: the other agents of the list are handed off to")
 	case result.Command != nil && !namesNext(result.Command):
 		result.AddSetAside("its command names no agent, and hands nothing on: goto is missing")
 	}

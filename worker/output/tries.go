@@ -63,7 +63,7 @@ func (d *document) tries(object []byte, err error, whole bool) string {
 		}
 	}
 	if names(all["goto"]) {
-		return `goto stands outside of a command; write {"command": {"goto": …}}`
+		return `goto is outside of a command; write {"command": {"goto": …}}`
 	}
 	if why := d.triesBelow(object); why != "" || !whole {
 		return why

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/testworld"
@@ -62,12 +63,12 @@ func TestAcrossAccounts(t *testing.T) {
 	w := apart(t)
 	w.register("coder", "spy")
 	c := w.client("coder")
-	if _, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"}, worker.LeaseDefault); !errors.Is(err, natsgateway.ErrNobody) {
+	if _, err := w.hasty("coder").Register(w.ctx, api.Registration{Profile: protocol.Profile{ID: "coder"}}); !errors.Is(err, natsgateway.ErrNobody) {
 		t.Errorf("before there is a gateway: %v", err)
 	}
 	first := w.open(natsgateway.Config{})
 	began, finish := make(chan struct{}, 10), make(chan struct{})
-	w.run(worker.NewOver(c, worker.Config{Agent: "coder", Concurrency: 2}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
+	w.run(worker.New(c, worker.Config{Agent: "coder", Concurrency: 2}, worker.HandlerFunc(func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 		began <- struct{}{}
 		select {
 		case <-finish:

@@ -16,8 +16,9 @@ func TestAPI(t *testing.T) {
 		w.open(natsgateway.Config{})
 		seen.listen(w)
 		return apitest.Fixture{Broker: w.b, AcceptsAtOnce: true,
-			Source: func(t *testing.T, agent string) api.Source { return w.in(t).client(agent) },
-			Holder: func(t *testing.T, agent string) api.Holder { return w.in(t).client(agent) },
+			Source:  func(t *testing.T, agent string) api.Source { return w.in(t).client(agent) },
+			Holder:  func(t *testing.T, agent string) api.Holder { return w.in(t).client(agent) },
+			Workers: func(t *testing.T, agent string) api.Workers { return w.in(t).client(agent) },
 		}
 	})
 	if !t.Failed() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
@@ -24,10 +25,10 @@ func BenchmarkLife(b *testing.B) {
 			})
 			cfg := worker.Config{Agent: "coder", Concurrency: 16}
 			if way == "direct" {
-				w.run(worker.New(w.broker(), cfg, handle))
+				w.run(worker.New(api.Direct(w.broker(), cfg.Agent), cfg, handle))
 			} else {
 				w.open(natsgateway.Config{})
-				w.run(worker.NewOver(w.client("coder"), cfg, handle))
+				w.run(worker.New(w.client("coder"), cfg, handle))
 			}
 			w.until(w.submit("coder", nil), broker.Closed) // all is there
 			<-ended

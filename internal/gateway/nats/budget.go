@@ -17,8 +17,6 @@ const (
 	limitRequests = "requests" // under way: at work, waiting for their turn or for something to happen
 	limitMessages = "messages" // bytes of the requests under way
 	limitBodies   = "bodies"   // bytes of bodies that come or go in parts
-	limitOffers   = "offers"   // offers and handoffs in hand
-	limitPackages = "packages" // bytes of their packages
 )
 
 // budget bounds one resource of a gateway. An agent may have at most half of it. The agents that
@@ -140,14 +138,6 @@ func (b *budget) busyError(agent string) error {
 	b.mu.Unlock()
 	return &retryLaterError{again: b.again, err: protocol.Errorf(protocol.CodeBusy, b.limit,
 		"%s has %d of %d (an agent has %d at most, and %d for sure beside the others that have some now); ask again in %v", agent, has, b.most, most, share, b.again)}
-}
-
-// freeFor is how many an agent may still take.
-func (b *budget) freeFor(agent string) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	has := b.agents[agent]
-	return max(0, min(b.most-b.used, b.agentMax()-has), b.share(agent)-has)
 }
 
 func (b *budget) release(agent string, n int64) {

@@ -8,12 +8,10 @@
 // sender: sources, holders and leases are this agent's, or the request is refused and
 // nothing was changed.
 //
-// A Gateway decides nothing and does nothing twice. For tickets it calls package api on
-// behalf of the agent; for offers and claims it runs broker.Offer and broker.Claim. It
-// has no state that may not be lost: an offer that was pulled through it and not accepted
-// comes again, and an accepted one is reported through any other gateway, by its lease.
-// So any number of gateways share the work.
+// A Gateway authenticates, decodes, performs an operation of package api on behalf of the agent, and
+// encodes its answer. Large bodies go in chunks, and agents have fair shares of it. It has no state
+// that may not be lost: a handoff that was claimed through it is reported on through any other
+// gateway, by its lease. So any number of gateways share the work.
 //
-// Client is the other end. It implements api.Source and api.Holder, and worker.Transport for a
-// worker (worker.NewOver).
+// Client is the other end. It has the operations of an agent, and is the session of a worker.
 package natsgateway

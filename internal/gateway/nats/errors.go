@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// errBusy is a gateway that has as much to do for this agent as it may. It counts as a gateway
-// out of reach, and not as a refusal of what was said: it is worth asking again.
+// errBusy is the error of a gateway that works on as many requests of this agent as it may. It counts as
+// unreachable, so that the caller asks again.
 type errBusy struct {
 	err   *protocol.Error
 	again time.Duration // when
@@ -30,7 +30,7 @@ func (e *errBusy) Unwrap() error { return broker.ErrUnreachable }
 func readError(msg *nats.Msg) error {
 	var e protocol.Error
 	if err := json.Unmarshal(msg.Data, &e); err != nil || e.Code == "" {
-		return errors.New("the gateway refused, and its answer does not say why")
+		return errors.New("the gateway refused, without a reason")
 	}
 	if e.Code != protocol.CodeBusy {
 		return api.ErrorFrom(&e)
@@ -40,10 +40,6 @@ func readError(msg *nats.Msg) error {
 		again = min(time.Duration(ms)*time.Millisecond, busyTimeout)
 	}
 	return &errBusy{&e, again}
-}
-
-func forbidden(field, format string, args ...any) error {
-	return protocol.Errorf(protocol.CodeForbidden, field, format, args...)
 }
 
 func invalid(field, format string, args ...any) error {

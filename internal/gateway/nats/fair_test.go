@@ -13,11 +13,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/worker"
 )
 
 // Agents that hold everything that they can get, and never stop asking for more, do not
@@ -32,14 +32,14 @@ func TestGreedyAgentsHarmThemselves(t *testing.T) {
 				c.rounds = 2
 			}
 			w := newWorld(t)
-			cfg := natsgateway.Config{Requests: 256, Offers: 256, MemoryBytes: natsgateway.MemoryBytesMin}
+			cfg := natsgateway.Config{Requests: 256, Claims: 256, MemoryBytes: natsgateway.MemoryBytesMin}
 			d := w.open(cfg)
 			for n := range c.greedy {
 				w.greedy(d, n, c.greedy, cfg)
 			}
 			w.eventually("a full gateway", func() bool {
 				load := d.Load()
-				return load.Busy["requests"] > 0 && load.Busy["bodies"] > 0 && load.Offers > 0
+				return load.Busy["requests"] > 0 && load.Busy["bodies"] > 0
 			})
 			refused := []*atomic.Int64{w.refusals("honest"), w.refusals("mate")}
 			w.register("honest", "mate")
@@ -51,7 +51,7 @@ func TestGreedyAgentsHarmThemselves(t *testing.T) {
 			if n := refused[0].Load() + refused[1].Load(); n > 0 {
 				t.Errorf("%d requests of honest agents were refused", n)
 			}
-			if load.Requests > int64(cfg.Requests) || load.Offers > int64(cfg.Offers) || load.Bytes > cfg.MemoryBytes {
+			if load.Requests > int64(cfg.Requests) || load.Bytes > cfg.MemoryBytes {
 				t.Errorf("over a limit: %+v", load)
 			}
 			t.Logf("%+v", load)
@@ -108,24 +108,30 @@ func (w *world) honestRound(c, mate *natsgateway.Client, round int) {
 		defer close(waited)
 		try(func() error { _, err := c.Wait(w.ctx, ticket, "closed"); return err })
 	}()
-	holder := protocol.Holder{ID: mate.NewHolder("mate"), Agent: "mate", LeaseMS: 120_000, Slots: 10}
-	try(func() error { return mate.Beat(w.ctx, holder) })
-	var claim worker.Claim
-	for claim == nil {
-		var offers []worker.Offer
-		try(func() (err error) { offers, err = mate.Pull(w.ctx, "mate", 1, 5*time.Second); return err })
-		if len(offers) == 0 {
-			continue
-		}
-		var err error
-		if claim, err = offers[0].Acknowledge(w.ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true); err != nil {
-			w.Logf("round %d: not accepted: %v", round, err) // it comes again
-		}
+	var claim api.Held
+	try(func() error {
+		_, err := mate.Present(w.ctx, api.Presence{Agent: "mate", Key: key, LeaseMS: 120_000, Slots: 10})
+		return err
+	})
+	for claim.Lease == "" {
+		try(func() error {
+			claims, err := mate.ClaimMany(w.ctx, api.ClaimMany{Agent: "mate", Key: key, Lease: 2 * time.Minute, Most: 1, Wait: 5 * time.Second, Accept: true})
+			if len(claims.Held) > 0 {
+				claim = claims.Held[0]
+			}
+			return err
+		})
 	}
-	try(func() error { return claim.Progress(w.ctx, protocol.Progress{Percent: 50}) })
-	try(func() error { _, err := claim.Beat(w.ctx); return err })
+	try(func() error {
+		_, err := mate.Progress(w.ctx, claim.Lease, protocol.Progress{Percent: 50})
+		return err
+	})
+	try(func() error { _, err := mate.Heartbeat(w.ctx, api.Heartbeat{Lease: claim.Lease}); return err })
 	large := strings.Repeat("x", 1<<20)
-	try(func() error { return claim.Complete(w.ctx, protocol.Result{Body: text(large)}) })
+	try(func() error {
+		_, err := mate.Complete(w.ctx, claim.Lease, protocol.Result{Body: text(large)})
+		return err
+	})
 	<-waited
 	var result protocol.Result
 	try(func() (err error) { result, _, err = c.Result(w.ctx, ticket); return err })
@@ -149,7 +155,7 @@ func (w *world) greedy(d *gateway, n, of int, cfg natsgateway.Config) {
 	w.register(agent)
 	g := &greedy{w: w, d: d, nc: w.conn(agent), agent: agent, pause: time.Duration(of) * 10 * time.Millisecond}
 	var open string
-	for range 1 + cfg.Offers/of {
+	for range 1 + cfg.Claims/of {
 		open = w.submit(agent, func(p *protocol.Package) {
 			p.Context.Variables = map[string]json.RawMessage{"it": text(strings.Repeat("x", 10_000))}
 		})
@@ -161,7 +167,7 @@ func (w *world) greedy(d *gateway, n, of int, cfg natsgateway.Config) {
 	all.Go(func() { g.upload(ctx) })
 	// Each of these waits as long as it may. A large message is held all the time.
 	wait := fmt.Sprintf(`{"ticket":%q,"wait_ms":20000}`, open)
-	all.Go(func() { g.keep(ctx, requests/4, "pull", `{"most":1,"wait_ms":20000}`) })
+	all.Go(func() { g.keep(ctx, requests/4, "ClaimMany", claimBody(agent, 20_000)) })
 	all.Go(func() { g.keep(ctx, requests/2, "Wait", wait) })
 	all.Go(func() { g.keep(ctx, requests/4, "Wait", wait+strings.Repeat(" ", 300_000)) })
 }
@@ -211,26 +217,24 @@ func (g *greedy) ask(ctx context.Context, subject string, header nats.Header, bo
 	return msg
 }
 
-// hoard takes every offer and keeps it in hand.
+// hoard claims every offer and keeps it.
 func (g *greedy) hoard(ctx context.Context) {
-	var tokens []string
+	var leases []string
+	present := fmt.Sprintf(`{"agent":%q,"key":%q,"lease_ms":60000,"slots":9}`, g.agent, key)
 	for ctx.Err() == nil {
-		var answer struct{ Offers []struct{ Token string } }
-		if msg := g.ask(ctx, natsgateway.Subject(g.agent, "pull"), nats.Header{}, `{"most":256}`); msg != nil {
+		g.ask(ctx, natsgateway.Subject(g.agent, "Present"), nats.Header{}, present)
+		var answer struct{ Held []struct{ Lease string } }
+		if msg := g.ask(ctx, natsgateway.Subject(g.agent, "ClaimMany"), nats.Header{}, strings.Replace(claimBody(g.agent, 0), `"most":1`, `"most":256`, 1)); msg != nil {
 			_ = json.Unmarshal(msg.Data, &answer)
 		}
-		for _, offer := range answer.Offers {
-			tokens = append(tokens, offer.Token)
+		for _, held := range answer.Held {
+			leases = append(leases, held.Lease)
 		}
-		var mine []string
-		for _, token := range tokens {
-			msg := g.ask(ctx, natsgateway.SubjectAt(g.agent, g.d.ID(), "extend"), nats.Header{}, fmt.Sprintf(`{"token":%q}`, token))
+		for _, lease := range leases {
+			g.ask(ctx, natsgateway.SubjectAt(g.agent, g.d.ID(), "Heartbeat"), nats.Header{}, fmt.Sprintf(`{"lease":%q}`, lease))
 			g.rest(ctx)
-			if msg == nil || msg.Header.Get("Nats-Service-Error") != string(protocol.CodeGone) {
-				mine = append(mine, token)
-			}
 		}
-		tokens = mine
+		g.rest(ctx)
 	}
 }
 

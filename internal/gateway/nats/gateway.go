@@ -20,26 +20,13 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Profiles is the rule by which agents register themselves through a gateway.
-type Profiles string
-
-const (
-	// ProfilesNew (the default): an agent that has no profile may make one.
-	ProfilesNew Profiles = "new"
-	// ProfilesKeep refuses an agent that has none. A trusted program registers agents.
-	ProfilesKeep Profiles = "keep"
-	// ProfilesReplace: an agent may change its own, too.
-	ProfilesReplace Profiles = "replace"
-)
-
 // Defaults and limits of Config.
 const (
-	OffersHeldDefault  = 16_384
+	ClaimsDefault      = 16_384
 	RequestsDefault    = 4_096
 	MemoryBytesDefault = 512 << 20
-	// MemoryBytesMin is enough for one agent with the largest package and the largest
-	// result: a fifth of it is for each.
-	MemoryBytesMin = 5 * CallBytesMax
+	// MemoryBytesMin is enough for one agent with the largest body: a third of it.
+	MemoryBytesMin = 3 * CallBytesMax
 	// workingMax is how many requests a gateway works on at once, beside the first one of
 	// each agent. Those that wait for something to happen do not count.
 	workingMax = 64
@@ -50,22 +37,21 @@ const (
 // something, an agent gets its request; beyond it, the rest that the others leave. Else
 // it is refused with CodeBusy, which clients repeat.
 type Config struct {
-	// Profiles is the rule by which agents register themselves; "" is ProfilesNew.
-	Profiles Profiles
+	// Profiles is the rule by which agents register themselves; "" is api.ProfilesNew.
+	Profiles api.Profiles
 	// Lease is the engine's default, for workers; 0 is none.
 	Lease time.Duration
-	// Offers is how many offers the gateway caches until they are answered, and how many claims,
-	// default OffersHeldDefault. A claim that is not cached costs two reads a request.
-	Offers int
+	// Claims is how many claims the gateway caches, default ClaimsDefault. A report on another claim
+	// costs two reads.
+	Claims int
 	// Requests is how many requests are under way at once, default RequestsDefault:
 	// those that it works on, those that wait for their turn, and those that wait for
-	// something to happen. Each worker has one that waits for offers.
+	// something to happen. Each worker has one that waits for work.
 	Requests int
-	// MemoryBytes bounds its memory: two fifths for the packages in the
-	// cache, two fifths bodies that come or go in chunks, one fifth the requests under
-	// way. So an agent with many claims can always report. Default MemoryBytesDefault,
-	// at least MemoryBytesMin. Reading and writing a body takes up to three times its
-	// size in addition to that, and the packages of accepted handoffs 64 MiB.
+	// MemoryBytes bounds its memory: two thirds for bodies that come or go in chunks, one third for
+	// the requests under way. Default MemoryBytesDefault, at least MemoryBytesMin. Reading and writing
+	// a body takes up to three times its size in addition to that, and the packages of cached claims
+	// 64 MiB.
 	MemoryBytes int64
 	// Log receives one line for each refusal (debug) and fault (warn);
 	// nil discards.
@@ -75,10 +61,10 @@ type Config struct {
 // Validate checks a Config. New calls it.
 func (c Config) Validate() error {
 	switch {
-	case c.Profiles != "" && c.Profiles != ProfilesNew && c.Profiles != ProfilesKeep && c.Profiles != ProfilesReplace:
-		return invalid("profiles", "is %q, must be %s, %s or %s", c.Profiles, ProfilesKeep, ProfilesNew, ProfilesReplace)
-	case c.Offers < 0:
-		return invalid("offers", "is %d, must be positive, or 0 for the default", c.Offers)
+	case c.Profiles != "" && c.Profiles != api.ProfilesNew && c.Profiles != api.ProfilesKeep && c.Profiles != api.ProfilesReplace:
+		return invalid("profiles", "is %q, must be %s, %s or %s", c.Profiles, api.ProfilesKeep, api.ProfilesNew, api.ProfilesReplace)
+	case c.Claims < 0:
+		return invalid("claims", "is %d, must be positive, or 0 for the default", c.Claims)
 	case c.Requests < 0:
 		return invalid("requests", "is %d, must be positive, or 0 for the default", c.Requests)
 	case c.MemoryBytes != 0 && c.MemoryBytes < MemoryBytesMin:
@@ -96,12 +82,11 @@ type Gateway struct {
 	cfg    Config
 	id     string
 	log    *slog.Logger
-	cache  offerCache
 	chunks chunkStore
 
 	calls calls
 
-	requests, messages, bodies, offers, packages *budget
+	requests, messages, bodies *budget
 
 	answered, refused, failed atomic.Int64
 
@@ -121,32 +106,30 @@ func New(b *broker.Broker, nc *nats.Conn, cfg Config) (*Gateway, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg.Profiles = cmp.Or(cfg.Profiles, ProfilesNew)
-	cfg.Offers = cmp.Or(cfg.Offers, OffersHeldDefault)
+	cfg.Profiles = cmp.Or(cfg.Profiles, api.ProfilesNew)
+	cfg.Claims = cmp.Or(cfg.Claims, ClaimsDefault)
 	cfg.Requests = cmp.Or(cfg.Requests, RequestsDefault)
 	cfg.MemoryBytes = cmp.Or(cfg.MemoryBytes, MemoryBytesDefault)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gateway{b: b, nc: nc, cfg: cfg, id: newToken(), log: cfg.Log}
 	g.makeLimits()
-	g.api = api.New(b, api.Config{KeyRequired: true, Remote: true, Pause: g.idle, RereadInterval: rereadInterval, Claims: cfg.Offers})
+	g.api = api.New(b, api.Config{KeyRequired: true, Remote: true, Gateway: g.id, Profiles: cfg.Profiles, LeaseMS: g.leaseMS(),
+		Pause: g.idle, RereadInterval: rereadInterval, Claims: cfg.Claims})
 	return g, nil
 }
 
 // makeLimits makes the caches and budgets of the gateway.
 func (g *Gateway) makeLimits() {
-	g.cache = offerCache{g: g, all: map[string]*entry{}}
 	g.chunks = chunkStore{g: g, all: map[string]*chunk{}}
 	g.calls = calls{g: g, turns: newTurns(workingMax), all: map[string]map[*call]struct{}{}}
-	fifth := g.cfg.MemoryBytes / 5
+	third := g.cfg.MemoryBytes / 3
 	g.requests = newBudget(limitRequests, int64(g.cfg.Requests), retryRequestsAfter, func(agent string) bool { return g.calls.reclaim(agent, false) })
-	g.messages = newBudget(limitMessages, fifth, retryRequestsAfter, func(agent string) bool { return g.calls.reclaim(agent, true) })
-	g.bodies = newBudget(limitBodies, 2*fifth, retryHeldAfter, g.chunks.reclaim)
-	g.offers = newBudget(limitOffers, int64(g.cfg.Offers), retryHeldAfter, func(agent string) bool { return g.cache.reclaim(agent, false) })
-	g.packages = newBudget(limitPackages, 2*fifth, retryHeldAfter, func(agent string) bool { return g.cache.reclaim(agent, true) })
+	g.messages = newBudget(limitMessages, third, retryRequestsAfter, func(agent string) bool { return g.calls.reclaim(agent, true) })
+	g.bodies = newBudget(limitBodies, 2*third, retryHeldAfter, g.chunks.reclaim)
 }
 
 func (g *Gateway) budgets() []*budget {
-	return []*budget{g.requests, g.messages, g.bodies, g.offers, g.packages}
+	return []*budget{g.requests, g.messages, g.bodies}
 }
 
 // ID returns the name of this gateway among others. Agents that it answers know the name;
@@ -165,19 +148,21 @@ const (
 	startTimeout = 10 * time.Second
 	// drainTimeout is how long the end of Run waits for answers under way.
 	drainTimeout = 5 * time.Second
-	// sweepInterval is how often expired entries and chunks are evicted.
+	// sweepInterval is how often expired chunks are evicted.
 	sweepInterval = time.Second
 	// retryRequestsAfter and retryHeldAfter are when a refused agent asks again: requests end
-	// sooner than claims.
+	// sooner than bodies.
 	retryRequestsAfter = 200 * time.Millisecond
 	retryHeldAfter     = time.Second
+	// rereadInterval is how often a request that waits reads the head without a hint.
+	rereadInterval = 5 * time.Second
 	// shareTimeout is how long an agent waits for its share where requests of others
 	// are at work on it.
 	shareTimeout = 5 * time.Second
 )
 
 // Run answers requests until ctx ends. Then it answers those that are under way, for 5 s at
-// most, and releases the offers that were not accepted. ready, if not nil, is called once
+// most. ready, if not nil, is called once
 // it answers. It survives reconnects.
 func (g *Gateway) Run(ctx context.Context, ready func()) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -234,7 +219,6 @@ func (g *Gateway) sweepUntil(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			g.cache.sweep(now)
 			g.chunks.sweep(now)
 		}
 	}
@@ -248,13 +232,11 @@ func (g *Gateway) drain(stop func()) {
 	late := time.AfterFunc(drainTimeout, stop)
 	defer late.Stop()
 	g.wg.Wait()
-	g.cache.releaseAll()
 	_ = g.nc.FlushTimeout(time.Second)
 }
 
 // Load is the work of a gateway, for metrics.
 type Load struct {
-	Offers   int64 // cached offers
 	Requests int64 // under way
 	Bytes    int64 // of Config.MemoryBytes
 
@@ -269,7 +251,7 @@ type Load struct {
 
 // Load returns it. It is safe to call at any time.
 func (g *Gateway) Load() Load {
-	load := Load{Offers: g.offers.inUse(), Requests: g.requests.inUse(), Bytes: g.packages.inUse() + g.messages.inUse() + g.bodies.inUse(),
+	load := Load{Requests: g.requests.inUse(), Bytes: g.messages.inUse() + g.bodies.inUse(),
 		Answered: g.answered.Load(), Refused: g.refused.Load(), Failed: g.failed.Load(), Busy: map[string]int64{}, Reclaimed: map[string]int64{}}
 	for _, b := range g.budgets() {
 		load.Busy[b.limit], load.Reclaimed[b.limit] = b.refused.Load(), b.reclaimed.Load()

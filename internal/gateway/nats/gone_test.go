@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
@@ -24,7 +29,7 @@ func TestAGatewayVanishesInTheMiddle(t *testing.T) {
 	w.register("coder")
 	first := w.open(natsgateway.Config{})
 	began, finish := make(chan struct{}, 10), make(chan struct{})
-	w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder", Concurrency: 2, Lease: 3_000_000_000}, worker.HandlerFunc(
+	w.run(worker.New(w.client("coder"), worker.Config{Agent: "coder", Concurrency: 2, Lease: 3_000_000_000}, worker.HandlerFunc(
 		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			began <- struct{}{}
 			select {
@@ -61,48 +66,6 @@ func TestAGatewayVanishesInTheMiddle(t *testing.T) {
 	_ = second
 }
 
-// What is offered through a gateway that vanishes before it is accepted is another's
-// to take after the ack wait, and gone for whom it was offered to.
-func TestAnOfferIsGoneWithItsGateway(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("coder")
-	first := w.open(natsgateway.Config{})
-	c := w.client("coder")
-	holder := w.holder(c, "coder")
-	ticket := w.submit("coder", nil)
-	offer := w.pull(c, "coder")
-	w.open(natsgateway.Config{})
-	first.kill()
-	if err := offer.Extend(); err == nil {
-		t.Error("extended at a gateway that is gone")
-	}
-	if claim, err := offer.Acknowledge(w.ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true); claim != nil || !errors.Is(err, broker.ErrOfferGone) {
-		t.Errorf("accepted: %v", err)
-	}
-	if s := w.status(ticket); s.Phase != protocol.Pending || s.Held() {
-		t.Errorf("%+v", s)
-	}
-}
-
-// A gateway that is told to end releases at once what no worker has accepted.
-func TestAGatewayThatEndsReleasesOffers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("coder")
-	first := w.open(natsgateway.Config{})
-	c := w.client("coder")
-	ticket := w.submit("coder", nil)
-	if offer := w.pull(c, "coder"); offer.Ticket() != ticket {
-		t.Fatal(offer.Ticket())
-	}
-	first.stop()
-	w.open(natsgateway.Config{})
-	if offer := w.pull(c, "coder"); offer.Ticket() != ticket {
-		t.Error(offer.Ticket())
-	}
-}
-
 // Where the only gateway goes, workers wait for another one, and report then.
 func TestWorkersWaitForAGateway(t *testing.T) {
 	t.Parallel()
@@ -110,7 +73,7 @@ func TestWorkersWaitForAGateway(t *testing.T) {
 	w.register("coder")
 	first := w.open(natsgateway.Config{})
 	began, finish := make(chan struct{}), make(chan struct{})
-	w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
+	w.run(worker.New(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
 		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			close(began)
 			<-finish
@@ -143,15 +106,15 @@ func TestPausedBehindAGateway(t *testing.T) {
 	}
 	w.open(natsgateway.Config{})
 	c := w.client("coder")
-	profile, err := c.Register(w.ctx, protocol.Profile{ID: "coder"}, worker.LeaseDefault)
-	if err != nil || !profile.Paused || !c.Paused(w.ctx, "coder") {
-		t.Fatalf("%+v, %v", profile, err)
+	registered, err := c.Register(w.ctx, api.Registration{Profile: protocol.Profile{ID: "coder"}})
+	if err != nil || !registered.Profile.Paused {
+		t.Fatalf("%+v, %v", registered, err)
 	}
 	ticket := w.submit("coder", nil)
-	if offers, err := c.Pull(w.ctx, "coder", 1, 0); err != nil || len(offers) != 0 {
-		t.Errorf("%d offers, %v", len(offers), err)
+	if claims, err := c.ClaimMany(w.ctx, api.ClaimMany{Agent: "coder", Key: key, Lease: time.Minute, Most: 1}); err != nil || !claims.Paused || len(claims.Held) != 0 {
+		t.Errorf("%+v, %v", claims, err)
 	}
-	w.run(worker.NewOver(c, worker.Config{Agent: "coder"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
+	w.run(worker.New(c, worker.Config{Agent: "coder"}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 		return protocol.Result{}, nil
 	})))
 	paused.Paused = false
@@ -189,7 +152,7 @@ func TestTheEngineIsRestarted(t *testing.T) {
 	}
 	w.open(natsgateway.Config{})
 	began, finish := make(chan struct{}, 10), make(chan struct{})
-	w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
+	w.run(worker.New(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
 		func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 			began <- struct{}{}
 			<-finish
@@ -209,26 +172,65 @@ func TestTheEngineIsRestarted(t *testing.T) {
 	w.until(w.submit("coder", nil), broker.Closed)
 }
 
-// What comes for a pull that was given up goes back, as long as the client lives.
-func TestAPullThatIsGivenUp(t *testing.T) {
+// What comes for a claim that was given up goes back, as long as the client lives.
+func TestAClaimThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.register("coder")
 	d := w.open(natsgateway.Config{})
 	c := w.client("coder")
+	if _, err := c.Present(w.ctx, api.Presence{Agent: "coder", Key: key, LeaseMS: 60_000, Slots: 1}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(w.ctx)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Pull(ctx, "coder", 1, natsgateway.WaitMax)
+		_, err := c.ClaimMany(ctx, api.ClaimMany{Agent: "coder", Key: key, Lease: time.Minute, Most: 1, Wait: natsgateway.WaitMax, Accept: true})
 		ended <- err
 	}()
-	w.eventually("a pull", func() bool { return d.Load().Requests > 0 })
+	w.eventually("a claim", func() bool { return d.Load().Requests > 0 })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: %v", err)
 	}
 	ticket := w.submit("coder", nil)
-	if offer := w.pull(w.client("coder"), "coder"); offer.Ticket() != ticket {
-		t.Error(offer.Ticket())
+	if h := w.accept(w.client("coder"), "coder"); h.State.Ticket != ticket || h.State.AttemptsTotal > 1 {
+		t.Errorf("%s, %d attempts", h.State.Ticket, h.State.AttemptsTotal)
+	}
+}
+
+// A claim whose answer was lost is released, and nothing is charged for it; through another gateway
+// its holder gets it again.
+func TestAnAnswerWithAClaimIsLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.ackWait = 2 * time.Second
+	w.b = w.broker()
+	w.register("coder")
+	first := w.open(natsgateway.Config{})
+	nc := w.conn("coder")
+	if _, code := w.ask(nc, natsgateway.Subject("coder", "Present"), fmt.Sprintf(`{"agent":"coder","key":%q,"lease_ms":120000,"slots":1}`, key)); code != "" {
+		t.Fatal(code)
+	}
+	deaf := func(gateway string) {
+		t.Helper()
+		if err := nc.PublishMsg(&nats.Msg{Subject: natsgateway.SubjectAt("coder", gateway, "ClaimMany"), Reply: nc.NewInbox(), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(claimBody("coder", 10_000))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ticket := w.submit("coder", nil)
+	deaf(first.ID())
+	w.until(ticket, func(s protocol.State) bool { return s.Held() })
+	if s := w.until(ticket, func(s protocol.State) bool { return !s.Held() }); s.AttemptsTotal != 0 {
+		t.Errorf("released with %d attempts", s.AttemptsTotal)
+	}
+	deaf(first.ID())
+	lost := w.until(ticket, func(s protocol.State) bool { return s.Held() })
+	w.open(natsgateway.Config{})
+	first.kill()
+	if h := w.accept(w.client("coder"), "coder"); h.State.Ticket != ticket || h.State.Fence != lost.Fence {
+		t.Errorf("%s under the fence %d, want %d", h.State.Ticket, h.State.Fence, lost.Fence)
+	} else if err := h.Complete(w.ctx, protocol.Result{Body: text("done")}); err != nil {
+		t.Error(err)
 	}
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/worker"
 )
 
 // lease is what a worker of an agent has in hand, as whoever steals it would send it.
@@ -31,39 +31,25 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 	ticket := w.submit("coder", nil)
 	secret := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	held := *claim.LastState()
+	held := claim.State
 	if held.Ticket != ticket {
 		ticket, secret = secret, ticket
-	}
-	// What the spy would see of the coder's traffic, had he a hole in the wall.
-	offers, code := w.ask(w.conn("coder"), natsgateway.Subject("coder", "pull"), `{"most":1,"wait_ms":5000}`)
-	if code != "" {
-		t.Fatal(code)
-	}
-	var list []struct {
-		Token, Ticket string
-		Offer         uint64
-	}
-	if err := json.Unmarshal(offers["offers"], &list); err != nil || len(list) != 1 {
-		t.Fatalf("%s, %v", offers["offers"], err)
 	}
 	// A lease of coder's handoff in the spy's own name, and one of coder's holder.
 	forged := held
 	forged.Agent = "spy"
-	key := strings.Repeat("k", 20)
 	cases := []struct {
 		what string
 		code protocol.Code
 		verb string
 		body string
 	}{
-		{"another's profile", protocol.CodeForbidden, "register", `{"profile":{"id":"coder"}}`},
-		{"a change of a profile", protocol.CodeForbidden, "register", `{"profile":{"id":"spy","paused":true},"replace":true}`},
-		{"another's offer", protocol.CodeGone, "package", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
-		{"another's offer, released", protocol.CodeGone, "give-back", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
-		{"another's offer, extended", protocol.CodeGone, "extend", fmt.Sprintf(`{"token":%q}`, list[0].Token)},
-		{"another's offer, accepted", protocol.CodeGone, "acknowledge",
-			fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":30000,"ack":{"status":"accepted"}}`, list[0].Token, list[0].Ticket, list[0].Offer, key)},
+		{"another's profile", protocol.CodeForbidden, "Register", `{"agent":"coder","profile":{"id":"coder"}}`},
+		{"another's profile in one's own name", protocol.CodeForbidden, "Register", `{"agent":"spy","profile":{"id":"coder"}}`},
+		{"a change of a profile", protocol.CodeForbidden, "Register", `{"agent":"spy","profile":{"id":"spy","paused":true},"replace":true}`},
+		{"another's presence", protocol.CodeForbidden, "Present", fmt.Sprintf(`{"agent":"coder","key":%q,"lease_ms":30000}`, key)},
+		{"another's end", protocol.CodeForbidden, "Leave", fmt.Sprintf(`{"agent":"coder","key":%q}`, key)},
+		{"another's offer", protocol.CodeForbidden, "ClaimMany", claimBody("coder", 0)},
 		{"another's ticket", protocol.CodeNotFound, "Status", fmt.Sprintf(`{"ticket":%q}`, ticket)},
 		{"another's ticket, waited for", protocol.CodeNotFound, "Wait", fmt.Sprintf(`{"ticket":%q,"wait_ms":1000}`, secret)},
 		{"another's result", protocol.CodeNotFound, "Result", fmt.Sprintf(`{"ticket":%q}`, ticket)},
@@ -73,20 +59,21 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 		{"another's source", protocol.CodeForbidden, "Submit", `{"package":{"source":"coder","key":"k","target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
 		{"another's parent", protocol.CodeNotFound, "Submit", fmt.Sprintf(`{"package":{"key":"k","parent":%q,"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`, ticket)},
 		{"no key", protocol.CodeMissing, "Submit", `{"package":{"target":{"agent":"lead"},"reason":"r","task":{"description":"d"}}}`},
-		{"a short holder", protocol.CodeInvalid, "beat", `{"holder":"1","lease_ms":30000}`},
-		{"a holder with a subject in it", protocol.CodeInvalid, "beat", `{"holder":"aaaaaaaaaaaaaaaaaaaa.>","lease_ms":30000}`},
-		{"a lease of a year", protocol.CodeInvalid, "beat", fmt.Sprintf(`{"holder":%q,"lease_ms":31536000000}`, key)},
+		{"a short key", protocol.CodeInvalid, "Present", `{"agent":"spy","key":"1","lease_ms":30000}`},
+		{"a key with a subject in it", protocol.CodeInvalid, "Present", `{"agent":"spy","key":"aaaaaaaaaaaaaaaaaaaa.>","lease_ms":30000}`},
+		{"a lease of a year", protocol.CodeInvalid, "Present", fmt.Sprintf(`{"agent":"spy","key":%q,"lease_ms":31536000000}`, key)},
 		{"no lease", protocol.CodeLeaseInvalid, "Heartbeat", `{"lease":"lease_xyz"}`},
 		{"a verb that is none", protocol.CodeInvalid, "purge", `{}`},
-		{"no JSON", protocol.CodeMalformed, "pull", `most=1`},
-		{"a field that is none", protocol.CodeUnknownField, "pull", `{"most":1,"agent":"coder"}`},
-		{"a field in another case", protocol.CodeUnknownField, "pull", `{"MOST":1}`},
-		{"a field twice", protocol.CodeMalformed, "pull", `{"most":1,"most":2}`},
-		{"something behind it", protocol.CodeMalformed, "pull", `{"most":1}{}`},
-		{"no text", protocol.CodeText, "pull", "{\"most\":1,\"\xff\":2}"},
-		{"a negative number", protocol.CodeInvalid, "pull", `{"most":-1}`},
-		{"a number beyond all", protocol.CodeInvalid, "pull", `{"most":100000}`},
-		{"a wait without end", protocol.CodeInvalid, "pull", `{"most":1,"wait_ms":86400000}`},
+		{"an operation that is not for agents", protocol.CodeInvalid, "PutAgent", `{}`},
+		{"no JSON", protocol.CodeMalformed, "ClaimMany", `most=1`},
+		{"a field that is none", protocol.CodeUnknownField, "ClaimMany", `{"most":1,"target":"coder"}`},
+		{"a field in another case", protocol.CodeUnknownField, "ClaimMany", `{"MOST":1}`},
+		{"a field twice", protocol.CodeMalformed, "ClaimMany", `{"most":1,"most":2}`},
+		{"something behind it", protocol.CodeMalformed, "ClaimMany", `{"most":1}{}`},
+		{"no text", protocol.CodeText, "ClaimMany", "{\"most\":1,\"\xff\":2}"},
+		{"a negative number", protocol.CodeInvalid, "ClaimMany", strings.Replace(claimBody("spy", 0), `"most":1`, `"most":-1`, 1)},
+		{"a number beyond all", protocol.CodeInvalid, "ClaimMany", strings.Replace(claimBody("spy", 0), `"most":1`, `"most":100000`, 1)},
+		{"a wait without end", protocol.CodeInvalid, "ClaimMany", claimBody("spy", 86_400_000)},
 	}
 	for _, state := range []struct {
 		what string
@@ -125,12 +112,11 @@ func TestNobodyHasAnothersHolder(t *testing.T) {
 	w := newWorld(t)
 	w.register("coder", "spy")
 	w.open(natsgateway.Config{})
-	const key = "the-same-key-for-both"
 	var ids []string
 	for _, agent := range []string{"coder", "spy"} {
-		answer, code := w.ask(w.conn(agent), natsgateway.Subject(agent, "beat"), fmt.Sprintf(`{"holder":%q,"lease_ms":30000,"slots":1}`, key))
+		answer, code := w.ask(w.conn(agent), natsgateway.Subject(agent, "Present"), fmt.Sprintf(`{"agent":%q,"key":%q,"lease_ms":30000,"slots":1}`, agent, key))
 		var id string
-		if err := json.Unmarshal(answer["holder"], &id); code != "" || err != nil || id != natsgateway.HolderID(agent, key) {
+		if err := json.Unmarshal(answer["holder"], &id); code != "" || err != nil || id != api.HolderID(agent, key) {
 			t.Fatalf("%s: %s, %v", answer, code, err)
 		}
 		ids = append(ids, id)
@@ -141,7 +127,7 @@ func TestNobodyHasAnothersHolder(t *testing.T) {
 	if ids[0] == ids[1] {
 		t.Error("one holder of two agents")
 	}
-	w.ask(w.conn("spy"), natsgateway.Subject("spy", "leave"), fmt.Sprintf(`{"holder":%q}`, key))
+	w.ask(w.conn("spy"), natsgateway.Subject("spy", "Leave"), fmt.Sprintf(`{"agent":"spy","key":%q}`, key))
 	if _, err := w.b.Holder(w.ctx, ids[0]); err != nil {
 		t.Errorf("after the other has left: %v", err)
 	}
@@ -164,7 +150,7 @@ func TestAnAnswerIsNoRequest(t *testing.T) {
 	}
 	spy := w.conn("spy")
 	ask := func(reply string) {
-		msg := &nats.Msg{Subject: natsgateway.Subject("spy", "pull"), Reply: reply, Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(`{"most":1}`)}
+		msg := &nats.Msg{Subject: natsgateway.Subject("spy", "Leave"), Reply: reply, Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(`{"agent":"spy","key":"a-key-that-nobody-guesses"}`)}
 		if err := spy.PublishMsg(msg); err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +203,7 @@ func TestWhoMaySeeATicket(t *testing.T) {
 	coder, lead, helper := w.client("coder"), w.client("lead"), w.client("helper")
 	ticket := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	child, err := claim.HandOff(w.ctx, broker.Child{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
+	child, err := claim.HandOff(w.ctx, api.HandOff{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
 		Target: protocol.Target{Agent: "helper"}, Reason: "a part", Task: protocol.Task{Description: "help"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -256,10 +242,14 @@ func TestSubmittingThroughAGateway(t *testing.T) {
 	if _, _, err := lead.Result(w.ctx, state.Ticket); err == nil {
 		t.Error("a result of what is open")
 	}
-	var claim worker.Claim = w.accept(coder, "coder")
+	claim := w.accept(coder, "coder")
 	waited := make(chan error, 1)
 	go func() {
-		end, err := lead.End(w.ctx, state.Ticket)
+		_, err := lead.Wait(w.ctx, state.Ticket, api.UntilEnded)
+		var end protocol.Return
+		if err == nil {
+			end, err = lead.Return(w.ctx, state.Ticket)
+		}
 		if err == nil && string(end.Result.Body) != `"done"` {
 			err = fmt.Errorf("%+v", end)
 		}
@@ -285,7 +275,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 	w.open(natsgateway.Config{})
 	for _, name := range []string{"supervisor", "Supervisor", "handoff", "Human", "gateway"} {
 		nc := w.conn(name)
-		for _, verb := range []string{"register", "Submit", "pull"} {
+		for _, verb := range []string{"Register", "Submit", "ClaimMany"} {
 			if _, code := w.ask(nc, natsgateway.Subject(name, verb), `{}`); code != protocol.CodeReserved {
 				t.Errorf("%s as %s: %q, want %s", verb, name, code, protocol.CodeReserved)
 			}

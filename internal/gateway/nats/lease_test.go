@@ -31,15 +31,15 @@ func TestMadeUpLeaseTellsNothing(t *testing.T) {
 	claim := w.accept(w.client("coder"), "coder")
 	ended := w.submit("spy", nil)
 	mine := w.accept(w.client("spy"), "spy")
-	held := *mine.LastState()
+	held := mine.State
 	if err := mine.Complete(w.ctx, protocol.Result{Body: text("done")}); err != nil {
 		t.Fatal(err)
 	}
 	known := map[string]broker.LeaseToken{
-		"another agent's ticket, in its own name":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer, Holder: protocol.NewTicket()},
-		"another agent's ticket, with its holder":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer, Holder: claim.LastState().Holder},
-		"another agent's ticket, in another's name": {Ticket: ticket, Agent: "coder", Offer: claim.LastState().Offer, Holder: claim.LastState().Holder},
-		"another offer of another agent's ticket":   {Ticket: ticket, Agent: "spy", Offer: claim.LastState().Offer + 1, Holder: protocol.NewTicket()},
+		"another agent's ticket, in its own name":   {Ticket: ticket, Agent: "spy", Offer: claim.State.Offer, Holder: protocol.NewTicket()},
+		"another agent's ticket, with its holder":   {Ticket: ticket, Agent: "spy", Offer: claim.State.Offer, Holder: claim.State.Holder},
+		"another agent's ticket, in another's name": {Ticket: ticket, Agent: "coder", Offer: claim.State.Offer, Holder: claim.State.Holder},
+		"another offer of another agent's ticket":   {Ticket: ticket, Agent: "spy", Offer: claim.State.Offer + 1, Holder: protocol.NewTicket()},
 		"another attempt at its own ticket":         {Ticket: ended, Agent: "spy", Offer: held.Offer + 1, Holder: held.Holder},
 		"another holder of its own ticket":          {Ticket: ended, Agent: "spy", Offer: held.Offer, Holder: protocol.NewTicket()},
 	}

@@ -6,58 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/worker"
 )
-
-// One agent may have half of the offers that a gateway keeps, and another still gets some.
-func TestOffersInHandAreBounded(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("coder", "other")
-	d := w.open(natsgateway.Config{Offers: 4})
-	c := w.client("coder")
-	for range 3 {
-		w.submit("coder", nil)
-	}
-	w.submit("other", nil)
-	holder := w.holder(c, "coder")
-	first := w.pull(c, "coder")
-	w.pull(c, "coder")
-	if _, err := c.Pull(w.ctx, "coder", 1, 0); !errors.Is(err, broker.ErrUnreachable) { // which a worker repeats
-		t.Errorf("over its share: %v", err)
-	}
-	if _, code := w.ask(w.conn("coder"), natsgateway.Subject("coder", "pull"), `{"most":1}`); code != protocol.CodeBusy {
-		t.Errorf("over its share: %q", code)
-	}
-	w.pull(w.client("other"), "other")
-	if load := d.Load(); load.Offers != 3 {
-		t.Errorf("load %+v", load)
-	}
-	claim, err := first.Acknowledge(w.ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := claim.Complete(w.ctx, protocol.Result{}); err != nil {
-		t.Fatal(err)
-	}
-	w.pull(c, "coder")
-	// Reports are let through however full the gateway is: by the lease.
-	second := w.open(natsgateway.Config{Offers: 1})
-	if _, err := w.client("other").Status(w.ctx, w.submit("other", nil)); err != nil {
-		t.Error(err)
-	}
-	_ = second
-}
 
 // So many requests at once, of which one agent has half at most.
 func TestRequestsAtOnceAreBounded(t *testing.T) {
@@ -70,15 +28,15 @@ func TestRequestsAtOnceAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg := &nats.Msg{Subject: natsgateway.Subject("coder", "pull"), Reply: waiting.Subject, Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(`{"most":1,"wait_ms":20000}`)}
+	msg := &nats.Msg{Subject: natsgateway.Subject("coder", "ClaimMany"), Reply: waiting.Subject, Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(claimBody("coder", 20_000))}
 	if err := nc.PublishMsg(msg); err != nil {
 		t.Fatal(err)
 	}
 	// In the order in which they were sent: the first one waits.
-	if _, code := w.ask(nc, natsgateway.Subject("coder", "profile"), `{}`); code != protocol.CodeBusy {
+	if _, code := w.ask(nc, natsgateway.Subject("coder", "Leave"), leaveBody("coder")); code != protocol.CodeBusy {
 		t.Errorf("the second: %q", code)
 	}
-	if _, code := w.ask(w.conn("other"), natsgateway.Subject("other", "profile"), `{}`); code != "" {
+	if _, code := w.ask(w.conn("other"), natsgateway.Subject("other", "Leave"), leaveBody("other")); code != "" {
 		t.Errorf("another agent's: %q", code)
 	}
 	w.submit("coder", nil) // which ends the wait
@@ -94,7 +52,7 @@ func TestSizes(t *testing.T) {
 	w.register("coder")
 	d := w.open(natsgateway.Config{MemoryBytes: natsgateway.MemoryBytesMin})
 	nc := w.conn("coder")
-	if _, code := w.ask(nc, natsgateway.Subject("coder", "pull"), strings.Repeat(" ", natsgateway.ChunkBytesMax+1)); code != protocol.CodeTooLarge {
+	if _, code := w.ask(nc, natsgateway.Subject("coder", "Leave"), strings.Repeat(" ", natsgateway.ChunkBytesMax+1)); code != protocol.CodeTooLarge {
 		t.Errorf("a large message: %q", code)
 	}
 	put := func(total, offset int, token, body string) (string, protocol.Code) {
@@ -112,7 +70,7 @@ func TestSizes(t *testing.T) {
 	if _, code := put(natsgateway.CallBytesMax+1, 0, "", "x"); code != protocol.CodeTooLarge {
 		t.Errorf("a body over the limit: %q", code)
 	}
-	body := `{"most": 1}`
+	body := leaveBody("coder")
 	token, code := put(len(body), 0, "", body[:4])
 	if code != "" {
 		t.Fatal(code)
@@ -137,7 +95,7 @@ func TestSizes(t *testing.T) {
 	use := func() protocol.Code {
 		t.Helper()
 		header := nats.Header{"Handoff-Request": {"1"}, "Handoff-Body": {token}}
-		msg, err := nc.RequestMsgWithContext(w.ctx, &nats.Msg{Subject: natsgateway.SubjectAt("coder", d.ID(), "pull"), Header: header})
+		msg, err := nc.RequestMsgWithContext(w.ctx, &nats.Msg{Subject: natsgateway.SubjectAt("coder", d.ID(), "Leave"), Header: header})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,32 +143,15 @@ func TestTheLargest(t *testing.T) {
 		})
 	}
 	ticket := submit()
-	offer := w.pull(c, "coder")
-	if offer.Inline() {
-		t.Error("64 MiB inline")
+	claim := w.accept(c, "coder")
+	if len(claim.Package) < most {
+		t.Errorf("a package of %d bytes", len(claim.Package))
 	}
-	offer = w.whole(c, offer, most)
-	keep := extend(t, offer)
-	// One such package is all that this agent may have here before it accepts. It waits with
-	// the next one.
-	submit()
-	next := w.pull(c, "coder")
-	stop := extend(t, next)
-	if _, err := next.Package(w.ctx); !errors.Is(err, broker.ErrUnreachable) {
-		t.Errorf("a second large package: %v", err)
-	}
-	keep()
-	claim := w.acceptWhole(c, offer, most)
-	if err := complete(w.ctx, claim, most); err != nil {
+	if _, err := c.Heartbeat(w.ctx, api.Heartbeat{Lease: claim.Lease}); err != nil { // as a worker does
 		t.Fatal(err)
 	}
-	stop()
-	next = w.whole(c, next, most)
-	if err := next.Release(); err != nil {
-		t.Error(err)
-	}
-	if claim = w.accept(c, "coder"); claim.Fail(w.ctx, broker.Failure{Code: "enough"}) != nil {
-		t.Error("not failed")
+	if err := complete(w.ctx, claim, most); err != nil {
+		t.Fatal(err)
 	}
 	if s := w.status(ticket); s.Outcome != protocol.OutcomeSuccess {
 		t.Errorf("ended %s: %s", s.Outcome, s.Message)
@@ -225,51 +166,13 @@ func TestTheLargest(t *testing.T) {
 			t.Errorf("%s, %s", s.Phase, s.Reason)
 		}
 	}
-	if load := d.Load(); load.Offers != 0 || load.Bytes > natsgateway.MemoryBytesMin {
+	if load := d.Load(); load.Bytes > natsgateway.MemoryBytesMin {
 		t.Errorf("in the end %+v", load)
 	}
 }
 
-// whole reads the package of an offer, and takes it again where a busy machine lost it.
-func (w *world) whole(c *natsgateway.Client, offer worker.Offer, least int) worker.Offer {
-	w.Helper()
-	for {
-		stop := extend(w, offer)
-		pkg, err := offer.Package(w.ctx)
-		stop()
-		switch {
-		case err == nil && len(pkg) >= least:
-			return offer
-		case errors.Is(err, broker.ErrUnreachable) && w.ctx.Err() == nil: // the room is not free yet
-			continue
-		case !errors.Is(err, broker.ErrOfferGone):
-			w.Fatalf("once there is room: %d bytes, %v", len(pkg), err)
-		}
-		offer = w.pull(c, "coder")
-	}
-}
-
-// acceptWhole accepts an offer whose package is large, or the one that comes again: a slow machine
-// may take longer for it than an offer stays in hand.
-func (w *world) acceptWhole(c *natsgateway.Client, offer worker.Offer, least int) worker.Claim {
-	w.Helper()
-	for {
-		offer = w.whole(c, offer, least)
-		stop := extend(w, offer)
-		claim, err := offer.Acknowledge(w.ctx, w.holder(c, "coder"), protocol.Ack{Status: protocol.AckAccepted}, true)
-		stop()
-		switch {
-		case err == nil:
-			return claim
-		case !errors.Is(err, broker.ErrOfferGone):
-			w.Fatal(err)
-		}
-		offer = w.pull(c, "coder")
-	}
-}
-
 // complete completes with a body of so many bytes, again while the gateway is busy.
-func complete(ctx context.Context, claim worker.Claim, size int) error {
+func complete(ctx context.Context, claim *held, size int) error {
 	for {
 		err := claim.Complete(ctx, protocol.Result{Body: text(strings.Repeat("y", size))})
 		if !hasCode(err, protocol.CodeBusy) {
@@ -278,32 +181,14 @@ func complete(ctx context.Context, claim worker.Claim, size int) error {
 	}
 }
 
-// extend keeps an offer in hand until stop is called, as a worker does, however long
-// the machine takes for what comes between.
-func extend(t testing.TB, offer worker.Offer) (stop func()) {
-	t.Helper()
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() { // joined by stop
-		defer close(ended)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-				_ = offer.Extend() // what follows says so, should it be lost
-			}
-		}
-	}()
-	return sync.OnceFunc(func() { close(done); <-ended })
-}
+// leaveBody is a request without an effect.
+func leaveBody(agent string) string { return fmt.Sprintf(`{"agent":%q,"key":%q}`, agent, key) }
 
 // Without a gateway, the error says which subjects none serves.
 func TestNobodyServes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	_, err := w.hasty("coder").Register(w.ctx, protocol.Profile{ID: "coder"}, worker.LeaseDefault)
+	_, err := w.hasty("coder").Register(w.ctx, api.Registration{Profile: protocol.Profile{ID: "coder"}})
 	if !errors.Is(err, natsgateway.ErrNobody) || !errors.Is(err, broker.ErrUnreachable) || !strings.Contains(err.Error(), "no gateway serves handoff.v1.coder.>") {
 		t.Error(err)
 	}
@@ -313,27 +198,27 @@ func TestNobodyServes(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		profiles      natsgateway.Profiles
+		profiles      api.Profiles
 		first, change protocol.Code
-	}{{natsgateway.ProfilesKeep, protocol.CodeForbidden, protocol.CodeForbidden}, {"", "", protocol.CodeForbidden}, {natsgateway.ProfilesReplace, "", ""}} {
+	}{{api.ProfilesKeep, protocol.CodeForbidden, protocol.CodeForbidden}, {"", "", protocol.CodeForbidden}, {api.ProfilesReplace, "", ""}} {
 		t.Run(string(c.profiles), func(t *testing.T) {
 			w := newWorld(t)
 			w.open(natsgateway.Config{Profiles: c.profiles, Lease: 7_000_000_000})
 			nc := w.conn("coder")
-			if _, code := w.ask(nc, natsgateway.Subject("coder", "pull"), `{"most":1}`); code != protocol.CodeUnknownAgent {
+			if _, code := w.ask(nc, natsgateway.Subject("coder", "ClaimMany"), claimBody("coder", 0)); code != protocol.CodeUnknownAgent {
 				t.Errorf("a pull before: %q", code)
 			}
-			answer, code := w.ask(nc, natsgateway.Subject("coder", "register"), `{"profile":{"description":"codes"}}`)
+			answer, code := w.ask(nc, natsgateway.Subject("coder", "Register"), `{"agent":"coder","profile":{"description":"codes"}}`)
 			if code != c.first || code == "" && string(answer["lease_ms"]) != "7000" {
 				t.Errorf("new: %q %s", code, answer)
 			}
 			if code != "" {
 				w.register("coder")
 			}
-			if answer, code := w.ask(nc, natsgateway.Subject("coder", "register"), `{"profile":{"description":"other"}}`); code != "" || strings.Contains(string(answer["profile"]), "other") {
+			if answer, code := w.ask(nc, natsgateway.Subject("coder", "Register"), `{"agent":"coder","profile":{"description":"other"}}`); code != "" || strings.Contains(string(answer["profile"]), "other") {
 				t.Errorf("again: %q %s", code, answer)
 			}
-			if answer, code := w.ask(nc, natsgateway.Subject("coder", "register"), `{"profile":{"description":"other"},"replace":true}`); code != c.change ||
+			if answer, code := w.ask(nc, natsgateway.Subject("coder", "Register"), `{"agent":"coder","profile":{"description":"other"},"replace":true}`); code != c.change ||
 				code == "" && !strings.Contains(string(answer["profile"]), "other") {
 				t.Errorf("changed: %q %s", code, answer)
 			}

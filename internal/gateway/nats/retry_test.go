@@ -1,17 +1,16 @@
 package natsgateway_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/worker"
 )
 
 // appends counts the records of a handoff.
@@ -35,7 +34,6 @@ func TestEveryRequestMayBeMadeAgain(t *testing.T) {
 	}
 	first, second := w.open(natsgateway.Config{}), w.open(natsgateway.Config{})
 	nc, c := w.conn("coder"), w.client("coder")
-	holder := w.holder(c, "coder")
 	for verb, rest := range map[string]string{
 		"Complete": `,"result":{"body":"mine"}`, "Fail": `,"code":"x","message":"it broke","retryable":true`, "Release": `,"reason":"busy"`,
 		"Acknowledge": `,"ack":{"status":"rejected","reason":"no"}`, "Escalate": `,"rationale":"too much"`, "RollBackHeld": `,"reason":"cannot","result":{"body":"half"}`,
@@ -43,18 +41,10 @@ func TestEveryRequestMayBeMadeAgain(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			w := w.in(t)
 			ticket := w.submit("coder", nil)
-			var claim worker.Claim
-			for claim == nil {
-				var err error
-				claim, err = w.pull(c, "coder").Acknowledge(w.ctx, holder, protocol.Ack{Status: protocol.AckAccepted}, true)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if claim.LastState().Ticket != ticket { // what was released before
-					claim = nil
-				}
+			state := w.accept(c, "coder").State
+			for state.Ticket != ticket { // what was released before
+				state = w.accept(c, "coder").State
 			}
-			state := *claim.LastState()
 			body := fmt.Sprintf(`{"lease":%q%s}`, lease(state), rest)
 			if _, code := w.ask(nc, natsgateway.SubjectAt("coder", first.ID(), verb), body); code != "" {
 				t.Fatalf("refused: %s", code)
@@ -82,47 +72,6 @@ func TestEveryRequestMayBeMadeAgain(t *testing.T) {
 	}
 }
 
-// Accepting twice gives the same claim: at the same gateway, and at another when the
-// first is gone with its answer.
-func TestAcceptedTwice(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.register("coder")
-	first := w.open(natsgateway.Config{})
-	nc := w.conn("coder")
-	ticket := w.submit("coder", nil)
-	const key = "a-key-that-nobody-guesses"
-	if _, code := w.ask(nc, natsgateway.Subject("coder", "beat"), fmt.Sprintf(`{"holder":%q,"lease_ms":30000,"slots":1}`, key)); code != "" {
-		t.Fatal(code)
-	}
-	answer, code := w.ask(nc, natsgateway.Subject("coder", "pull"), `{"most":1,"wait_ms":5000}`)
-	var offers []struct {
-		Token string
-		Offer uint64
-	}
-	if err := json.Unmarshal(answer["offers"], &offers); code != "" || err != nil || len(offers) != 1 {
-		t.Fatalf("%s %s %v", code, answer, err)
-	}
-	accept := fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":30000,"ack":{"status":"accepted"},"start":true}`, offers[0].Token, ticket, offers[0].Offer, key)
-	var leases []string
-	say := func(subject string) {
-		t.Helper()
-		answer, code := w.ask(nc, subject, accept)
-		if code != "" {
-			t.Fatalf("%s %s", code, answer)
-		}
-		leases = append(leases, string(answer["lease"]))
-	}
-	say(natsgateway.SubjectAt("coder", first.ID(), "acknowledge"))
-	say(natsgateway.SubjectAt("coder", first.ID(), "acknowledge"))
-	second := w.open(natsgateway.Config{})
-	first.kill()
-	say(natsgateway.SubjectAt("coder", second.ID(), "acknowledge"))
-	if leases[0] != leases[1] || leases[0] != leases[2] || w.appends(ticket) != 2 {
-		t.Errorf("leases %v, %d appends", leases, w.appends(ticket))
-	}
-}
-
 // A result under a lost lease is refused, and kept beside the handoff.
 func TestALateResultIsKept(t *testing.T) {
 	t.Parallel()
@@ -145,7 +94,7 @@ func TestALateResultIsKept(t *testing.T) {
 			first.kill()
 		}
 		// Who knows the lease, and is somebody else, says nothing under it even now.
-		forged := *claim.LastState()
+		forged := claim.State
 		forged.Agent = "spy"
 		w.unchanged("a late result of a spy", func() {
 			body := fmt.Sprintf(`{"lease":%q,"result":{"body":"forged"}}`, lease(forged))
@@ -189,7 +138,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	coder := w.client("coder")
 	ticket := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	child := broker.Child{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
+	child := api.HandOff{Nth: 1, Package: protocol.Package{Type: protocol.Delegation, Return: &protocol.ReturnProtocol{TimeoutMS: 60_000},
 		Target: protocol.Target{Agent: "helper"}, Reason: "a part", Task: protocol.Task{Description: "help"}}}
 	one, err := claim.HandOff(w.ctx, child)
 	if err != nil {
@@ -198,7 +147,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	if same, err := claim.HandOff(w.ctx, child); err != nil || same != one {
 		t.Errorf("handed off again: %s, %v; want %s", same, err, one)
 	}
-	state := *claim.LastState()
+	state := claim.State
 	twice("coder", "Await", fmt.Sprintf(`{"lease":%q,"tickets":[%q]}`, lease(state), one))
 	if n := w.appends(ticket); n != 4 { // submitted, accepted, handed off, suspended
 		t.Errorf("%d appends", n)
@@ -206,10 +155,10 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 
 	ticket = w.submit("coder", nil)
 	claim = w.accept(coder, "coder")
-	if err := claim.Escalate(w.ctx, "too much", ""); err != nil {
+	if _, err := coder.Escalate(w.ctx, claim.Lease, "too much", ""); err != nil {
 		t.Fatal(err)
 	}
-	boss := *w.accept(w.client("boss"), "boss").LastState()
+	boss := w.accept(w.client("boss"), "boss").State
 	if boss.Ticket != ticket {
 		t.Fatalf("the boss has %s", boss.Ticket)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/api"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/schema"
@@ -56,7 +56,7 @@ func TestGatewayRefusesSchemas(t *testing.T) {
 			}
 			child := pkg
 			child.Source, child.Key = "", ""
-			_, err := claim.HandOff(w.ctx, broker.Child{Package: child})
+			_, err := claim.HandOff(w.ctx, api.HandOff{Package: child})
 			refused("hand-off", err)
 		})
 	}

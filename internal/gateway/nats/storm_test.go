@@ -29,7 +29,7 @@ func TestGatewaysComeAndGo(t *testing.T) {
 	}
 	ended := make(chan struct{}, 10*handoffs)
 	for range 2 {
-		w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder", Concurrency: 8}, worker.HandlerFunc(
+		w.run(worker.New(w.client("coder"), worker.Config{Agent: "coder", Concurrency: 8}, worker.HandlerFunc(
 			func(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 				defer func() { ended <- struct{}{} }()
 				if err := h.Progress(ctx, protocol.Progress{Percent: 50}); err != nil {

@@ -3,9 +3,7 @@ package natsgateway
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -73,11 +71,8 @@ func (g *Gateway) answer(c *call) {
 		g.answerRead(c)
 		return
 	}
-	do, ok := verbs[c.verb]
-	if op := api.OperationOf(c.verb); op != nil && slices.Contains(ofAgents, op.Interface) {
-		do, ok = perform(op), true
-	}
-	if !ok {
+	op := operationOf(c.verb)
+	if op == nil {
 		g.refuse(c, invalid("verb", "%q is none; this gateway knows version 1 of the protocol, section 10", protocol.CutText(c.verb, 64)))
 		return
 	}
@@ -86,7 +81,7 @@ func (g *Gateway) answer(c *call) {
 		g.refuse(c, err)
 		return
 	}
-	answer, err := do(broker.Bound(context.WithValue(ctx, callKey{}, c)), g, c.agent, body)
+	answer, err := op.Do(broker.Bound(context.WithValue(ctx, callKey{}, c)), g.api.As(api.Agent(c.agent)), body)
 	if done(err == nil); err != nil {
 		g.refuse(c, err)
 		return
@@ -100,32 +95,6 @@ type callKey struct{}
 // idle lets the request of a verb wait. The context ends when the wait is to end.
 func (g *Gateway) idle(ctx context.Context, wait func(ctx context.Context)) {
 	g.calls.waitIdle(ctx, ctx.Value(callKey{}).(*call), wait)
-}
-
-// verb answers the requests of one kind: body is the request, the agent whose it
-// is known to be.
-type verb func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error)
-
-// ofAgents are the interfaces whose operations agents may ask for. The others concern other agents,
-// or have answers without bounds.
-var ofAgents = []string{"Source", "Holder", "Approver", "Sharer", "Decider"}
-
-// perform is the verb of an operation, whose name it has.
-func perform(op *api.Operation) verb {
-	return func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error) {
-		return op.Do(ctx, g.api.As(api.Agent(agent)), body)
-	}
-}
-
-// typed is a verb whose request is read strictly.
-func typed[Request any](do func(g *Gateway, ctx context.Context, agent string, request *Request) (any, error)) verb {
-	return func(ctx context.Context, g *Gateway, agent string, body []byte) (any, error) {
-		request := new(Request)
-		if err := protocol.DecodeStrict(body, "request", CallBytesMax, request); err != nil {
-			return nil, err
-		}
-		return do(g, ctx, agent, request)
-	}
 }
 
 // reply answers. A body that does not fit one message is stored, and the first chunk has its
@@ -196,12 +165,4 @@ func (g *Gateway) send(c *call, header nats.Header, body []byte) {
 	if err := g.nc.PublishMsg(&nats.Msg{Subject: c.reply, Header: header, Data: body}); err != nil {
 		g.log.Debug("answer not sent; the client asks again", "agent", c.agent, "err", err)
 	}
-}
-
-// waitOf checks the wait of a request.
-func waitOf(ms int64) (time.Duration, error) {
-	if ms < 0 || ms > WaitMax.Milliseconds() {
-		return 0, invalid("wait_ms", "is %d, must be 0 to %d", ms, WaitMax.Milliseconds())
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	natsjs "github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
@@ -79,9 +80,9 @@ func TestLivesThroughAGateway(t *testing.T) {
 					cfg.Profile.EscalatesTo = "boss"
 				}
 				if way == "direct" {
-					w.run(worker.New(w.broker(), cfg, handle))
+					w.run(worker.New(api.Direct(w.broker(), cfg.Agent), cfg, handle))
 				} else {
-					w.run(worker.NewOver(w.client(agent), cfg, handle))
+					w.run(worker.New(w.client(agent), cfg, handle))
 				}
 				w.registered(agent)
 			}
@@ -256,7 +257,7 @@ func TestAPackageThatIsGoneIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.run(worker.NewOver(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
+	w.run(worker.New(w.client("coder"), worker.Config{Agent: "coder"}, worker.HandlerFunc(
 		func(context.Context, worker.Handoff) (protocol.Result, error) {
 			t.Error("the handler got a package that is gone")
 			return protocol.Result{}, nil

@@ -4,18 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/worker"
 )
 
 // patience is how long anything may take, on a machine that does much else.
@@ -215,42 +216,49 @@ func (w *world) unchanged(what string, do func()) {
 	}
 }
 
-// holder makes one of a client's agent and beats once.
-func (w *world) holder(c *natsgateway.Client, agent string) protocol.Holder {
-	w.Helper()
-	h := protocol.Holder{ID: c.NewHolder(agent), Agent: agent, LeaseMS: 30_000, Slots: 10}
-	if err := c.Beat(w.ctx, h); err != nil {
-		w.Fatal(err)
-	}
-	return h
+// key is that of a holder.
+const key = "a-key-that-nobody-guesses"
+
+// claimBody is a request for one offer, for a raw connection.
+func claimBody(agent string, waitMS int) string {
+	return fmt.Sprintf(`{"agent":%q,"key":%q,"lease_ms":30000,"most":1,"wait_ms":%d,"accept":true}`, agent, key, waitMS)
 }
 
-// pull takes one offer.
-func (w *world) pull(c *natsgateway.Client, agent string) worker.Offer {
+// held is a handoff that a client has claimed, and its last state.
+type held struct {
+	api.Held
+	c *natsgateway.Client
+}
+
+// accept claims one offer. One that a busy machine lost comes again.
+func (w *world) accept(c *natsgateway.Client, agent string) *held {
 	w.Helper()
+	if _, err := c.Present(w.ctx, api.Presence{Agent: agent, Key: key, LeaseMS: 120_000, Slots: 10}); err != nil {
+		w.Fatal(err)
+	}
 	for {
-		offers, err := c.Pull(w.ctx, agent, 1, time.Second)
+		claims, err := c.ClaimMany(w.ctx, api.ClaimMany{Agent: agent, Key: key, Lease: 2 * time.Minute, Most: 1, Wait: time.Second, Accept: true})
 		if err != nil {
 			w.Fatal(err)
 		}
-		if len(offers) == 1 {
-			return offers[0]
+		if len(claims.Held) == 1 {
+			return &held{claims.Held[0], c}
 		}
 	}
 }
 
-// accept takes one offer and accepts it. An offer that a busy machine lost comes again.
-func (w *world) accept(c *natsgateway.Client, agent string) worker.Claim {
-	w.Helper()
-	for {
-		claim, err := w.pull(c, agent).Acknowledge(w.ctx, w.holder(c, agent), protocol.Ack{Status: protocol.AckAccepted}, true)
-		switch {
-		case err == nil && claim != nil:
-			return claim
-		case !errors.Is(err, broker.ErrOfferGone):
-			w.Fatalf("accepted: %v, %v", claim, err)
-		}
+func (h *held) Complete(ctx context.Context, result protocol.Result) error {
+	_, err := h.c.Complete(ctx, h.Lease, result)
+	return err
+}
+
+func (h *held) HandOff(ctx context.Context, child api.HandOff) (ticket string, err error) {
+	child.Lease = h.Lease
+	made, err := h.c.HandOff(ctx, child)
+	if err == nil {
+		h.State = made.Parent
 	}
+	return made.Ticket, err
 }
 
 // ask sends a request as it is, and returns the answer with the code of its error.

@@ -79,9 +79,11 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	}
 	for name, body := range map[string]string{
 		"Status": `{"ticket":"` + w.waiting + `"}`, "Result": `{"ticket":"` + w.held + `"}`,
-		"register": `{"profile":{"id":"tester","paused":true},"replace":true}`,
-		"Submit":   `{"package":{"source":"tester","key":"k","target":{"agent":"tester"},"reason":"r","task":{"description":"d"}}}`,
-		"Approve":  `{"ticket":"` + w.gated + `"}`, "Deny": `{"ticket":"` + w.gated + `","reason":"mine"}`, "Approvals": `{"agent":"tester"}`,
+		"Register":  `{"agent":"tester","profile":{"id":"tester","paused":true},"replace":true}`,
+		"Present":   `{"agent":"tester","key":"0123456789abcdef","lease_ms":60000}`,
+		"ClaimMany": `{"agent":"tester","key":"0123456789abcdef","lease_ms":60000,"most":1}`,
+		"Submit":    `{"package":{"source":"tester","key":"k","target":{"agent":"tester"},"reason":"r","task":{"description":"d"}}}`,
+		"Approve":   `{"ticket":"` + w.gated + `"}`, "Deny": `{"ticket":"` + w.gated + `","reason":"mine"}`, "Approvals": `{"agent":"tester"}`,
 		"purge": `{}`, "$JS.API.STREAM.PURGE.HANDOFF_WORK": ``,
 	} {
 		all = append(all, attack{"ask for " + name, func(a *attacker) { a.ask("handoff.v1.reviewer."+name, body, "Handoff-Request", "1") }})
@@ -103,7 +105,7 @@ func TestAttacksThroughTheGateway(t *testing.T) {
 	}
 	// It was there all the time.
 	a.outcome = ""
-	if a.ask("handoff.v1.reviewer.profile", `{}`, "Handoff-Request", "1"); a.outcome != read {
+	if a.ask("handoff.v1.reviewer.Register", `{"agent":"reviewer"}`, "Handoff-Request", "1"); a.outcome != read {
 		t.Errorf("the gateway does not answer reviewer: %s %s", a.outcome, a.detail)
 	}
 	w.must("operator", "complete", w.lease, "--body", `"done"`)

@@ -25,20 +25,14 @@ func TestEveryVerb(t *testing.T) {
 	v.awaitOutput(v.start("gateway", "gateway"), "ready")
 	v.dialled = map[string]*nats.Conn{"reviewer": v.dial("reviewer"), "tester": v.dial("tester")}
 	for agent := range v.dialled {
-		v.ask(agent, "register", `{"profile":{"capabilities":["any"]}}`)
+		v.ask(agent, "Register", `{"agent":"`+agent+`","profile":{"capabilities":["any"]}}`)
 	}
 	v.must("operator", "agents", "put", "reviewer", "--escalates-to", "tester")
 	v.must("operator", "workflow", "open", nightly, "--agents", "tester")
-	v.ask("reviewer", "profile", `{}`)
-	v.ask("reviewer", "beat", `{"holder":"`+holderKey+`","lease_ms":60000,"slots":9}`)
-	v.ask("tester", "beat", `{"holder":"`+holderKey+`","lease_ms":60000,"slots":9}`)
-
-	// An offer, before it is accepted.
+	for agent := range v.dialled {
+		v.ask(agent, "Present", `{"agent":"`+agent+`","key":"`+holderKey+`","lease_ms":60000,"slots":9}`)
+	}
 	first := v.submit("reviewer", `,"workspace":"`+nightly+`"`)
-	offer := v.pull("reviewer")
-	v.ask("reviewer", "extend", fmt.Sprintf(`{"token":%q}`, offer.Token))
-	v.ask("reviewer", "package", fmt.Sprintf(`{"token":%q}`, offer.Token))
-	v.ask("reviewer", "give-back", fmt.Sprintf(`{"token":%q}`, offer.Token))
 
 	// What a worker asks for in the work.
 	v.claim("reviewer", first)
@@ -63,6 +57,17 @@ func TestEveryVerb(t *testing.T) {
 	v.ask("tester", "Result", `{"ticket":"`+first+`"}`)
 	v.ask("tester", "Return", `{"ticket":"`+first+`"}`)
 	v.ask("tester", "Wait", `{"ticket":"`+first+`","wait_ms":0}`)
+	v.ask("tester", "LastOfChain", `{"ticket":"`+first+`"}`)
+	v.ask("tester", "WaitChain", `{"ticket":"`+first+`","wait_ms":0}`)
+	v.ask("tester", "ChainResult", `{"ticket":"`+first+`"}`)
+	v.submit("reviewer", "")
+	v.await("reviewer", "Claim", `{"agent":"reviewer","lease_ms":60000,"wait_ms":5000,"accept":true}`, `"lease"`)
+
+	// A question, and its answer.
+	asks := v.submit("reviewer", "")
+	v.claim("reviewer", asks)
+	v.askHeld("Acknowledge", `,"ack":{"status":"conditional","needs_context":["which branch?"]}`)
+	v.ask("tester", "Answer", `{"ticket":"`+asks+`","answer":{"question":1,"text":"main"}}`)
 
 	// The other ends.
 	for verb, rest := range map[string]string{
@@ -91,7 +96,7 @@ func TestEveryVerb(t *testing.T) {
 	// A body in parts, and an answer in parts.
 	large := v.must("operator", "submit", "-f", v.largePackageFrom("reviewer", "tester"))
 	v.largeOffer(large)
-	v.ask("tester", "leave", `{"holder":"`+holderKey+`"}`)
+	v.ask("tester", "Leave", `{"agent":"tester","key":"`+holderKey+`"}`)
 
 	for _, verb := range natsgateway.Verbs() {
 		if !v.asked[verb] {
@@ -114,11 +119,6 @@ type verbTest struct {
 	held    struct { // the last claim
 		agent, lease string
 	}
-}
-
-type wireOffer struct {
-	Token, Ticket string
-	Offer         uint64
 }
 
 // request asks once, and returns the answer and the code of its error.
@@ -171,40 +171,32 @@ func (v *verbTest) submit(to, more string) (ticket string) {
 	return field[string](v.t, string(answer), "ticket")
 }
 
-func (v *verbTest) pull(agent string) wireOffer {
-	v.t.Helper()
-	answer := v.await(agent, "pull", `{"most":1,"wait_ms":5000}`, `"token"`)
-	offers := field[[]wireOffer](v.t, string(answer), "offers")
-	if len(offers) != 1 {
-		v.t.Fatalf("%s gets %s", agent, answer)
-	}
-	return offers[0]
-}
-
-// claim pulls the offer of a handoff, and accepts it.
+// claim claims a handoff, and completes those that come before it.
 func (v *verbTest) claim(agent, ticket string) []byte {
 	v.t.Helper()
-	return v.acknowledge(agent, v.offerOf(agent, ticket))
-}
-
-// offerOf pulls the offer of a handoff, and completes what comes before it.
-func (v *verbTest) offerOf(agent, ticket string) wireOffer {
-	v.t.Helper()
 	for {
-		offer := v.pull(agent)
-		if offer.Ticket == ticket {
-			return offer
+		answer := v.await(agent, "ClaimMany", v.claimBody(agent), `"lease"`)
+		v.held.agent, v.held.lease = agent, v.leaseIn(answer)
+		if bytes.Contains(answer, []byte(`"state":{"ticket":"`+ticket)) {
+			return answer
 		}
-		v.acknowledge(agent, offer)
 		v.askHeld("Complete", `,"result":{"body":"x"}`)
 	}
 }
 
-func (v *verbTest) acknowledge(agent string, o wireOffer) []byte {
+func (v *verbTest) claimBody(agent string) string {
+	return `{"agent":"` + agent + `","key":"` + holderKey + `","lease_ms":60000,"most":1,"wait_ms":5000,"accept":true}`
+}
+
+// leaseIn returns the lease in an answer to ClaimMany, or in the beginning of one.
+func (v *verbTest) leaseIn(answer []byte) string {
 	v.t.Helper()
-	answer := v.ask(agent, "acknowledge", fmt.Sprintf(`{"token":%q,"ticket":%q,"offer":%d,"holder":%q,"lease_ms":60000,"start":true,"ack":{"status":"accepted"}}`, o.Token, o.Ticket, o.Offer, holderKey))
-	v.held.agent, v.held.lease = agent, field[string](v.t, string(answer), "lease")
-	return answer
+	_, rest, ok := bytes.Cut(answer, []byte(`"lease":"`))
+	lease, _, _ := bytes.Cut(rest, []byte(`"`))
+	if !ok {
+		v.t.Fatalf("no lease in %.300s", answer)
+	}
+	return string(lease)
 }
 
 // askHeld asks for a verb about the last claim.
@@ -213,20 +205,27 @@ func (v *verbTest) askHeld(verb, rest string) []byte {
 	return v.ask(v.held.agent, verb, fmt.Sprintf(`{"lease":%q%s}`, v.held.lease, rest))
 }
 
-// largeOffer takes the offer of a package that comes in parts, and completes it with a result that
-// goes in parts.
+// largeOffer claims a package that comes in parts, and completes it with a result that goes in parts.
 func (v *verbTest) largeOffer(ticket string) {
 	v.t.Helper()
-	offer := v.offerOf("tester", ticket)
-	answer, code := v.request("tester", "package", []byte(fmt.Sprintf(`{"token":%q}`, offer.Token)), nil)
-	more := answer.Header.Get("Handoff-More")
-	if code != "" || more == "" {
-		v.t.Fatalf("the package comes whole, in %d bytes: %s", len(answer.Data), code)
+	var answer *nats.Msg
+	for answer == nil || answer.Header.Get("Handoff-More") == "" {
+		var code string
+		answer, code = v.request("tester", "ClaimMany", []byte(v.claimBody("tester")), nil)
+		if code != "" {
+			v.t.Fatalf("%s is not claimed: %s %s", ticket, code, answer.Data)
+		}
+		if bytes.Contains(answer.Data, []byte(`"lease"`)) {
+			v.held.agent, v.held.lease = "tester", v.leaseIn(answer.Data)
+			if answer.Header.Get("Handoff-More") == "" {
+				v.askHeld("Complete", `,"result":{"body":"x"}`)
+			}
+		}
 	}
+	more := answer.Header.Get("Handoff-More")
 	if part, code := v.request("tester", "read", nil, nats.Header{"Handoff-More": {more}, "Handoff-Offset": {fmt.Sprint(len(answer.Data))}}); code != "" || len(part.Data) == 0 {
 		v.t.Fatalf("the rest of the package has %d bytes: %s", len(part.Data), code)
 	}
-	v.acknowledge("tester", offer)
 	body := []byte(fmt.Sprintf(`{"lease":%q,"result":{"body":%q}}`, v.held.lease, strings.Repeat("x", 600_000)))
 	half := len(body) / 2
 	put := func(id string, part []byte, offset int) string {

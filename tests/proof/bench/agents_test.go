@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
@@ -163,7 +164,7 @@ func (c *testEngine) throughput(active int) float64 {
 	room := make(chan struct{}, 128)
 	var all sync.WaitGroup
 	for n := range active {
-		w, err := worker.New(b, worker.Config{Agent: agentName(n), Concurrency: 16}, worker.HandlerFunc(
+		w, err := worker.New(api.Direct(b, agentName(n)), worker.Config{Agent: agentName(n), Concurrency: 16}, worker.HandlerFunc(
 			func(context.Context, worker.Handoff) (protocol.Result, error) {
 				done.Add(1)
 				<-room

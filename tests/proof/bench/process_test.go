@@ -21,6 +21,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
@@ -251,7 +252,7 @@ func flow(ctx context.Context, url, rate string) error {
 	if err := b.PutProfile(ctx, protocol.Profile{ID: "flow"}); err != nil {
 		return err
 	}
-	w, err := worker.New(b, worker.Config{Agent: "flow", Concurrency: 64}, worker.HandlerFunc(
+	w, err := worker.New(api.Direct(b, "flow"), worker.Config{Agent: "flow", Concurrency: 64}, worker.HandlerFunc(
 		func(context.Context, worker.Handoff) (protocol.Result, error) {
 			return protocol.Result{Status: protocol.Success, Body: []byte(`"done"`)}, nil
 		}))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
@@ -33,7 +34,7 @@ var delegators = []string{"d0", "d1", "d2", "d3"}
 // runDelegator is a worker that hands off below random budgets, and says what it has used.
 func runDelegator(ctx context.Context, b *broker.Broker, name string) error {
 	agent := name[:2]
-	w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 8, Lease: lease, DrainTimeout: 5 * time.Second,
+	w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: 8, Lease: lease, DrainTimeout: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}, worker.HandlerFunc(delegate))
 	if err != nil {
 		return err

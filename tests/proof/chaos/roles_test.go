@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
@@ -69,7 +70,7 @@ const lease = 4 * time.Second
 // runWorker is a worker: its name is its agent's, and a number behind a dot.
 func runWorker(ctx context.Context, b *broker.Broker, name string) error {
 	agent, _, _ := strings.Cut(name, ".")
-	w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 4, Lease: lease, DrainTimeout: 5 * time.Second,
+	w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: 4, Lease: lease, DrainTimeout: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}, worker.HandlerFunc(handle))
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func handle(ctx context.Context, h worker.Handoff) (protocol.Result, error) {
 // runStumbler is a worker that fails once, so that a timer brings the handoff back.
 func runStumbler(ctx context.Context, b *broker.Broker, name string) error {
 	agent, _, _ := strings.Cut(name, ".")
-	w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 32}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
+	w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: 32}, worker.HandlerFunc(func(_ context.Context, h worker.Handoff) (protocol.Result, error) {
 		if h.Attempt == 1 {
 			return protocol.Result{}, errors.New("no luck")
 		}

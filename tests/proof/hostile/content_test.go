@@ -137,7 +137,7 @@ func (s *site) junk(bad access) (n int) {
 	if bad.raw == nil {
 		return 0
 	}
-	for _, verb := range []string{"register", "beat", "pull", "package", "acknowledge", "Heartbeat", "Progress", "Complete", "Fail", "Await", "HandOff", "Submit", "Status", "put", "read", "none"} {
+	for _, verb := range []string{"Register", "Present", "ClaimMany", "Leave", "Acknowledge", "Heartbeat", "Progress", "Complete", "Fail", "Await", "HandOff", "Submit", "Status", "put", "read", "none"} {
 		for _, body := range []string{"", "\x00\xff", `{"x":1e999999999}`, strings.Repeat("[", 400_000), `{"ticket":"` + strings.Repeat("eyJ-", 100_000) + `"}`} {
 			if err := bad.raw(verb, body); err != nil {
 				s.Errorf("%s with %.20q: %v", verb, body, err)

@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,7 +31,7 @@ func TestGreedyAgentsAtAGateway(t *testing.T) {
 		bad := s.enter(agent)
 		for n := range greedyRequests {
 			running.Go(func() {
-				verb, body := "pull", `{"most":64,"wait_ms":5000}`
+				verb, body := "ClaimMany", fmt.Sprintf(`{"agent":%q,"key":"key-0123456789abcdef","lease_ms":60000,"most":64,"wait_ms":5000}`, agent)
 				if n%10 == 0 { // a large message, which the gateway has in hand while it reads it
 					verb, body = "Submit", `{"package":{"reason":"`+strings.Repeat("x", 256<<10)+`"}}`
 				}

@@ -183,7 +183,7 @@ func (w *world) toServices() (all []message) {
 	for _, verb := range []string{"list", "count", "family", "figures", "position", "conversation", "none"} {
 		all = append(all, messagesFor("handoff.query."+verb, foreignBodies)...)
 	}
-	for _, verb := range []string{"register", "pull", "acknowledge", "Complete", "Status", "Submit", "none", "at.x.Complete"} {
+	for _, verb := range []string{"Register", "ClaimMany", "Acknowledge", "Complete", "Status", "Submit", "none", "at.x.Complete"} {
 		all = append(all, messagesFor("handoff.v1."+honest+"."+verb, foreignBodies)...)
 	}
 	for _, subject := range []string{"handoff.node", "$SRV.PING", "$SRV.INFO.handoff-index", "$SRV.STATS.handoff-gateway"} {

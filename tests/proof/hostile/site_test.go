@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/brokertest"
@@ -105,7 +105,9 @@ func (s *site) engine(url, agent string) access {
 		wait: func(ctx context.Context, ticket string) (protocol.State, error) {
 			return b.Wait(ctx, ticket, broker.Closed)
 		},
-		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) { return worker.New(b, cfg, h) },
+		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) {
+			return worker.New(api.Direct(b, agent), cfg, h)
+		},
 	}
 }
 
@@ -185,7 +187,7 @@ func (s *site) gateway(url, agent, seed string) access {
 		s.Fatal(err)
 	}
 	s.Cleanup(c.Close)
-	if _, err := c.Register(s.ctx, protocol.Profile{ID: agent}, time.Minute); err != nil {
+	if _, err := c.Register(s.ctx, api.Registration{Profile: protocol.Profile{ID: agent}}); err != nil {
 		s.Fatal(err)
 	}
 	return access{
@@ -196,10 +198,8 @@ func (s *site) gateway(url, agent, seed string) access {
 			state, err := c.Submit(ctx, pkg)
 			return state.Ticket, err
 		},
-		wait: func(ctx context.Context, ticket string) (protocol.State, error) { return c.Wait(ctx, ticket, "closed") },
-		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) {
-			return worker.NewOver(c, cfg, h)
-		},
+		wait:   func(ctx context.Context, ticket string) (protocol.State, error) { return c.Wait(ctx, ticket, "closed") },
+		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) { return worker.New(c, cfg, h) },
 		raw: func(verb, body string) error {
 			msg := &nats.Msg{Subject: natsgateway.Subject(agent, verb), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(body)}
 			_, err := nc.RequestMsg(msg, watchdogTimeout)

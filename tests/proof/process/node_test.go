@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
@@ -130,9 +131,9 @@ func newSupervisor(t *testing.T, node *embedded.Node, cfg broker.Config) *superv
 	return s
 }
 
-func newWorker(t *testing.T, b worker.Broker, cfg worker.Config, handle worker.HandlerFunc) *worker.Worker {
+func newWorker(t *testing.T, b *broker.Broker, cfg worker.Config, handle worker.HandlerFunc) *worker.Worker {
 	t.Helper()
-	w, err := worker.New(b, cfg, handle)
+	w, err := worker.New(api.Direct(b, cfg.Agent), cfg, handle)
 	if err != nil {
 		t.Fatal(err)
 	}

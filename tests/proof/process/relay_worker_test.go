@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
@@ -196,7 +197,7 @@ func runRelayWorker(t *testing.T, agent string) error {
 		return err
 	}
 	defer engine.Close()
-	w, err := worker.New(brokerOver(t, engine, broker.Config{}), worker.Config{Agent: agent, Concurrency: relaySlots, Lease: relayLease,
+	w, err := worker.New(api.Direct(brokerOver(t, engine, broker.Config{}), agent), worker.Config{Agent: agent, Concurrency: relaySlots, Lease: relayLease,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}, r)
 	if err != nil {
 		return err

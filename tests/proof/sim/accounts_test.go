@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // Planted bugs of accounts.
@@ -187,7 +189,8 @@ func (j *judge) settledOf(own *lineageAccount, used int64) int64 {
 	return used
 }
 
-// taken returns the use of a closed handoff, its chain and its return.
+// taken returns the use of a closed handoff, its chain and its return. The unused part of a raise
+// goes to the return, too, and is not of the budget above.
 func (j *judge) taken(ticket string) int64 {
 	own, s := j.accounts[ticket], j.heads[ticket].state
 	if own == nil {
@@ -198,6 +201,9 @@ func (j *judge) taken(ticket string) int64 {
 	}
 	total := own.atClose
 	for _, kid := range own.kids {
+		if of := j.accounts[kid]; of != nil && of.isReturn {
+			total -= min(own.raised, of.limit)
+		}
 		if of := j.accounts[kid]; own.settled[kid] != 0 || j.endsChain(s, kid) || of != nil && of.isReturn {
 			total += j.taken(kid)
 		} else {
@@ -242,7 +248,8 @@ func (j *judge) usedBelow(ticket string) int64 {
 // checkLineages: at the end no handoff has used more, with all that follows from it, than it may, its
 // last attempt, and what those had overrun of whose end it did not know when it last admitted something.
 // Of those whose end it knew, what they have used since counts: a closed handoff learns nothing more.
-// A return with anything left is the last that it admits, with the rest behind the end of its chain.
+// A return with anything left is the last that it admits, with the rest behind each end that it knew
+// and behind the end of its chain.
 func (j *judge) checkLineages() {
 	for ticket, own := range j.accounts {
 		if !own.bounded {
@@ -254,7 +261,7 @@ func (j *judge) checkLineages() {
 		for _, kid := range own.kids {
 			switch at := own.settled[kid]; {
 			case j.accounts[kid] == nil: // it was never submitted
-			case at != 0 && at <= own.admission || returned && j.endsChain(j.heads[ticket].state, kid):
+			case at != 0 && (at <= own.admission || returned), returned && j.endsChain(j.heads[ticket].state, kid):
 				over += max(0, j.usedBelow(kid)-j.taken(kid))
 			default:
 				over += max(0, j.usedBelow(kid)-own.grants[kid])
@@ -308,6 +315,54 @@ func (f *faultyBroker) leavesOffer(ctx context.Context, head broker.Head, decide
 		}
 		return step, nil
 	})
+}
+
+// planOverdraft gives each package to one agent, and a small budget, where the planted bug is
+// beginsEmpty.
+func (l *simulation) planOverdraft(p *protocol.Package) {
+	if l.bug == beginsEmpty && p.GroupSize() == 0 {
+		*p = l.newPackage(0, "c")
+		p.Limits = &protocol.Limits{MaxTokens: new(int64(overdraft))}
+	}
+}
+
+// overdraft is the budget of a handoff whose child uses more.
+const overdraft = 100
+
+// overdraws hands off to two children and waits for the quick one. While the handoff is in the queue of
+// its busy agent again, the other one ends, which has used the whole budget and more.
+func (h *handler) overdraws(ctx context.Context, of worker.Handoff) (protocol.Result, error) {
+	done, work := protocol.Result{Body: []byte(`"done"`)}, 20*time.Second
+	switch {
+	case of.State().Parent == "":
+	case of.Agent == "b":
+		work = time.Second
+	default:
+		done.Usage, work = &protocol.Usage{Tokens: 2 * overdraft}, time.Duration(5_000_000+h.dice(of, "overdraft")%20_000_000)*time.Microsecond
+	}
+	select {
+	case <-time.After(work):
+	case <-ctx.Done():
+		return h.stops(ctx, of)
+	}
+	if of.State().Parent != "" || len(of.Returns) > 0 {
+		return done, nil
+	}
+	var awaited string
+	for i := range 2 {
+		child := h.l.newPackage(1, []string{"a", "b"}[i])
+		child.Limits = &protocol.Limits{MaxTokens: new(int64(overdraft / 10))}
+		child.Type, child.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: 1_800_000, Wait: protocol.WaitContinue}
+		ticket, err := of.HandOff(ctx, child)
+		if isBarred(err) {
+			return done, nil
+		}
+		if err != nil {
+			return protocol.Result{}, err
+		}
+		awaited = ticket
+	}
+	return protocol.Result{}, worker.Await(awaited)
 }
 
 // raiseSome plays the person who is asked for more of a budget.

@@ -238,7 +238,7 @@ func worthOf(bid protocol.Bid, all []protocol.AwardedBid, w protocol.BidWeights)
 func (j *judge) checkBidders() {
 	for ticket, h := range j.heads {
 		s := h.state
-		if s.Bids != nil && s.Bidding == nil && s.Target.Capability != "" {
+		if s.Bids != nil && s.Bidding == nil && s.Target.Capability != "" && !s.ClosedAt.Before(s.StartAt) {
 			j.faultLocked("%s has bids, and no agent was asked", ticket)
 		}
 		if s.CallOf == "" {

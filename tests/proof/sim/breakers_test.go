@@ -26,7 +26,7 @@ const (
 	countsAttempts  bug = "failures counted by the attempt, and not by the handoff"
 )
 
-func (l *simulation) hasBreaker() bool { return l.seed%2 == 0 }
+func (l *simulation) hasBreaker() bool { return l.seed%2 == 0 && l.bug != overrideLost }
 
 // isFrail tells whether the agent fails just now.
 func (l *simulation) isFrail(agent string) bool {

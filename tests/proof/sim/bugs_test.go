@@ -144,6 +144,9 @@ func (f *faultyBroker) EnsureOffer(ctx context.Context, head broker.Head) error 
 }
 
 func (f *faultyBroker) PublishOutbox(ctx context.Context, all []broker.Outbox) []error {
+	if f.bug != offerLost && f.bug != timerLost {
+		return f.Broker.PublishOutbox(ctx, all)
+	}
 	kept := make([]broker.Outbox, 0, len(all))
 	for _, h := range all {
 		if h.Offer = h.Offer && f.bug != offerLost; h.Offer || f.bug != timerLost {

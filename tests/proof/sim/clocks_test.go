@@ -80,16 +80,20 @@ type triesAt struct {
 }
 
 // planClocks gives some packages a return's clock that is retried, and few questions, and some groups
-// and some that wait for locks a deadline.
+// and some that wait for locks a deadline. With questionDropped all have that clock, a short one.
 func (l *simulation) planClocks(p *protocol.Package, d uint64) {
 	if (p.Type == protocol.Broadcast || p.Locks != nil && p.Target.Agent != late) && d%3 == 0 {
 		p.Constraints.Deadline = time.Now().Add(time.Duration(3_000+d>>8%40_000) * time.Millisecond)
 		return
 	}
+	within := uint64(40_000)
+	if l.bug == questionDropped {
+		d, within = d-d%5, 5_000
+	}
 	if p.Target.Agent == "" || p.Type != "" || d%5 != 0 {
 		return
 	}
-	p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: int64(5_000 + d>>8%40_000), OnTimeout: protocol.OnTimeoutRetry}
+	p.Type, p.Return = protocol.Delegation, &protocol.ReturnProtocol{Expected: true, TimeoutMS: int64(5_000 + d>>8%within), OnTimeout: protocol.OnTimeoutRetry}
 	few := int(d >> 40 % 2)
 	p.Policy.MaxConditions = &few
 }

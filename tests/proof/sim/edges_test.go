@@ -34,7 +34,7 @@ var (
 	}
 )
 
-func (l *simulation) hasEdges() bool { return l.seed%5 == 3 }
+func (l *simulation) hasEdges() bool { return l.seed%5 == 3 && l.bug != overrideLost }
 
 // giveEdges gives an agent the edges of a set.
 func (s edgeSet) giveEdges(p *protocol.Profile) {

@@ -243,7 +243,11 @@ func (e *engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Tim
 	if err := e.await(ctx, "arm "+ticket); err != nil {
 		return err
 	}
-	return e.Memory.Arm(ctx, ticket, seq, at)
+	err := e.Memory.Arm(ctx, ticket, seq, at)
+	if err == nil {
+		e.l.judge.armed(ticket)
+	}
+	return err
 }
 
 func (e *engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry) []error {

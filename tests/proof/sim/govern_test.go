@@ -21,8 +21,10 @@ const (
 func init() { bugs = append(bugs, autonomyUnread, overrideLost) }
 
 // isGoverned: in every fourth simulation some agents have little autonomy, some packages ask for
-// more, and a person and an agent reroute.
-func (l *simulation) isGoverned() bool { return l.seed%4 == 1 && !l.hasEdges() && !l.hasBreaker() }
+// more, and a person and an agent reroute. With overrideLost that is every one, and all packages ask.
+func (l *simulation) isGoverned() bool {
+	return (l.seed%4 == 1 || l.bug == overrideLost) && !l.hasEdges() && !l.hasBreaker()
+}
 
 // autonomy is how much each agent has that has a bound.
 var autonomy = map[string]float64{"lead": 2, "b": 5}
@@ -38,8 +40,11 @@ func (l *simulation) giveAutonomy(p *protocol.Profile) {
 
 // planAutonomy has some packages ask for autonomy.
 func (l *simulation) planAutonomy(p *protocol.Package, d uint64) {
-	if l.isGoverned() && d%2 == 0 && p.GroupSize() == 0 && p.Bids == nil {
+	if l.isGoverned() && (d%2 == 0 || l.bug == overrideLost) && p.GroupSize() == 0 && p.Bids == nil {
 		amount := []float64{1, 4, 8}[d>>8%3]
+		if l.bug == overrideLost {
+			amount = 8
+		}
 		p.AutonomyBudget = &protocol.AutonomyBudget{Amount: &amount}
 	}
 }
@@ -52,6 +57,9 @@ func (l *simulation) rerouteSome() {
 		for _, s := range l.judge.reroutable() {
 			d := dice(l.seed, "reroute", s.Ticket, s.Offer)
 			to, by := []string{"a", "b", "lead"}[d>>8%3], []string{"lead", protocol.Human}[d>>16%2]
+			if l.bug == overrideLost {
+				d, to, by = 0, "b", protocol.Human
+			}
 			if d%8 != 0 || to == s.Agent || to == s.Source || slices.Contains(slices.Concat(s.Refused, s.Excluded, s.Tried), to) {
 				continue
 			}

@@ -194,6 +194,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	j.checkClocks(before.state, after, made.Events)
 	j.checkLapses(after)
 	j.checkUnknown(before.state, after, made.Events)
+	j.checkStart(after, made.Events)
 	j.checkBudgetStop(after, made.Events)
 	j.checkImpasse(before.state, after, made.Events)
 	if before.seq == 0 {
@@ -443,6 +444,7 @@ func (j *judge) checkDuties() {
 	if j.l.since() < faultsFor+settledAfter {
 		return
 	}
+	j.checkStarts()
 	offers, waking := j.l.m.QueuedOffers(), j.l.m.WakeUps()
 	for ticket, h := range j.heads {
 		if time.Since(h.at) < settledAfter {

@@ -31,7 +31,11 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 	if h.agent == protocol.Human || !h.l.faultsOn() || of.Package.Returned != nil || strings.HasPrefix(of.Package.Task.Description, ringPrefix) {
 		return protocol.Ack{Status: protocol.AckAccepted}, nil
 	}
-	switch h.dice(of, "ack") % 20 {
+	roll := h.dice(of, "ack") % 20
+	if h.l.bug == questionDropped { // all ask
+		roll = 2
+	}
+	switch roll {
 	case 0:
 		return protocol.Ack{Status: protocol.AckRejected, Reason: "not mine"}, nil
 	case 1:
@@ -59,6 +63,9 @@ func (h *handler) Handle(ctx context.Context, of worker.Handoff) (protocol.Resul
 	h.l.judge.received(of)
 	if isKnot(of) {
 		return h.tangle(ctx, of)
+	}
+	if h.l.bug == beginsEmpty && h.l.faultsOn() && of.Package.Returned == nil {
+		return h.overdraws(ctx, of)
 	}
 	what := h.dice(of, "handle")
 	h.lockSome(ctx, of, h.dice(of, "lock"))
@@ -226,6 +233,8 @@ func (l *simulation) planPackage(source string, i int) protocol.Package {
 	l.planClocks(&p, dice(l.seed, "clocks", source, i))
 	l.planAutonomy(&p, dice(l.seed, "autonomy", source, i))
 	l.planUnknown(&p, dice(l.seed, "unknown", source, i))
+	l.planStart(&p, dice(l.seed, "start", source, i))
+	l.planOverdraft(&p)
 	p.Source, p.Key = source, fmt.Sprint("key ", i)
 	return p
 }

@@ -18,6 +18,7 @@ const promptly = 5 * time.Second
 type prompt struct {
 	calls map[string]call          // appends that call for a supervisor, by ticket: the newest
 	seen  map[broker.OfferKey]bool // offers that a supervisor has read
+	lost  map[string]bool          // tickets whose wake-up a fault has deleted, until one is armed again
 }
 
 // call is an append whose writer has not announced it yet, nor settled what it calls for.
@@ -50,15 +51,31 @@ func (j *judge) answered(ticket string, seq uint64) {
 	}
 }
 
+// loseWakeUps notes that a fault deletes all wake-ups. A supervisor that armed one just before may
+// acknowledge the earlier one just after.
+func (j *judge) loseWakeUps() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.prompt.lost = j.l.m.WakeUps()
+	j.l.m.DeleteTimers()
+}
+
+// armed notes a wake-up that was armed.
+func (j *judge) armed(ticket string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.prompt.lost, ticket)
+}
+
 // doneWith notes that a supervisor has acknowledged a wake-up that has fired: by then the handoff
-// has closed, or another wake-up stands. Else a sweep makes up for it, minutes later.
+// has closed, or another wake-up was armed. Else a sweep makes up for it, minutes later.
 func (j *judge) doneWith(by *process, w broker.WakeUp) {
 	if w.Attention != "" || by.isDead() {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if h, known := j.heads[w.Ticket]; known && !h.state.Closed && !j.l.m.WakeUps()[w.Ticket] {
+	if h, known := j.heads[w.Ticket]; known && !h.state.Closed && !j.prompt.lost[w.Ticket] && !j.l.m.WakeUps()[w.Ticket] {
 		j.faultLocked("%s is done with a wake-up of %s, which is %s, and nothing will wake that again", by.name, w.Ticket, h.state.Phase)
 	}
 }

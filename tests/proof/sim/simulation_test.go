@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/supervisor"
@@ -337,7 +338,7 @@ func (l *simulation) keepWorker(agent string, i int) {
 		if agent == tie || agent == bow {
 			slots = 1
 		}
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: slots, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
+		w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: slots, DrainTimeout: -1, AbandonTimeout: -1}, &handler{l: l, agent: agent})
 		if err != nil {
 			return err
 		}
@@ -384,7 +385,7 @@ func (l *simulation) injectFault() {
 			l.m.DeleteWork()
 		} else {
 			name = "lost wake-ups"
-			l.m.DeleteTimers()
+			l.judge.loseWakeUps()
 		}
 	}
 	if name != "" {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
@@ -62,7 +63,7 @@ func runRole(ctx context.Context, words []string) error {
 		}
 	}()
 	if words[0] == "worker" {
-		w, err := worker.New(b, worker.Config{Agent: agent, Concurrency: 64}, worker.HandlerFunc(
+		w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: 64}, worker.HandlerFunc(
 			func(context.Context, worker.Handoff) (protocol.Result, error) {
 				return protocol.Result{Body: json.RawMessage(`"done"`)}, nil
 			}))
