@@ -27,9 +27,3 @@ func (p *Page) several(x *request, _ url.Values) {
 }
 
 func linkWith(to string, _ ...string) string { return to }
-
-func (p *Page) fleet(*request) (any, error) { return later() }
-
-func (p *Page) handoff(*request) (any, error) { return later() }
-
-func (p *Page) inbox(*request) (any, error) { return later() }
