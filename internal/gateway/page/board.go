@@ -1,0 +1,194 @@
+package page
+
+import (
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	columnMax = 25
+	boardRows = 200 // open handoffs that are sorted into columns
+	listRows  = 50
+	readsMax  = 16 // handoffs that are read in parallel
+)
+
+// boardView shows the handoffs that move.
+type boardView struct {
+	Columns []column
+	Rows    []row
+	List    bool
+	Next    template.URL // the query of the next page of the list
+	Acts    []severalAct // on the chosen rows
+	Most    int          // rows of one act
+	Filters []typed
+	Words   template.URL // the query of the filters
+}
+
+type column struct {
+	Title string
+	Rows  []row
+	N     int64
+	More  int64
+	To    template.URL // the query of its list
+}
+
+// filterOf reads the filters of a URL.
+func filterOf(q url.Values) (f ask.Filter, filters []typed) {
+	add := func(name string, into *[]string) {
+		if values := q[name]; len(values) > 0 && values[0] != "" {
+			*into = values
+			filters = append(filters, typed{name, strings.Join(values, ", ")})
+		}
+	}
+	add("agent", &f.Agent)
+	add("source", &f.Source)
+	add("workflow", &f.WorkflowID)
+	add("conversation", &f.ConversationID)
+	if text := q.Get("text"); text != "" {
+		f.Text = text
+		filters = append(filters, typed{"text", text})
+	}
+	var outcomes, phases []string
+	add("outcome", &outcomes)
+	for _, o := range outcomes {
+		f.Outcome = append(f.Outcome, protocol.Outcome(o))
+	}
+	if slices.Equal(outcomes, []string{"failed"}) { // all that did not succeed
+		f.Outcome = []protocol.Outcome{protocol.OutcomeFailed, protocol.OutcomeTimeout, protocol.OutcomeRejected}
+	}
+	add("phase", &phases)
+	for _, name := range phases {
+		f.Phase = append(f.Phase, protocol.Phase(name))
+	}
+	if open := q.Get("open"); open != "" {
+		is := open == "true"
+		f.Open = &is
+		filters = append(filters, typed{"open", open})
+	}
+	return f, filters
+}
+
+// board shows columns, or a list. Columns are a count and two lists: three questions.
+func (p *Page) board(x *request) (any, error) {
+	x.frame.Page, x.frame.Title = "board", "Board"
+	q := x.URL.Query()
+	filter, filters := filterOf(q)
+	filter = x.caller.Scope(filter)
+	v := boardView{Filters: filters, List: q.Get("as") == "list" || len(filter.Outcome) > 0}
+	x.frame.Query = filter.Text
+	keep := url.Values{}
+	for _, f := range filters {
+		keep[f.Name] = q[f.Name]
+	}
+	v.Words = template.URL(keep.Encode())
+	if v.List {
+		x.count(true)
+		page, err := x.session.List(x.Context(), ask.ListQuery{Filter: filter, Sort: ask.SortUpdated, Limit: listRows, Cursor: q.Get("cursor")})
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.Handoffs {
+			v.Rows = append(v.Rows, x.row(r))
+		}
+		if page.Cursor != "" {
+			keep.Set("cursor", page.Cursor)
+			keep.Set("as", "list")
+			v.Next = template.URL(keep.Encode())
+		}
+		for _, a := range severalActs {
+			if x.may(deeds[a.Op].operation) {
+				v.Acts = append(v.Acts, a)
+			}
+		}
+		v.Most = severalMax
+		return &v, nil
+	}
+	x.count(false)
+	yes, no := true, false
+	var counted ask.CountAnswer
+	var open, closed ask.ListAnswer
+	group, ctx := errgroup.WithContext(x.Context())
+	now := ask.Question{WaitMS: -1}
+	with := func(is *bool) ask.Filter { f := filter; f.Open = is; return f }
+	group.Go(func() (err error) {
+		counted, err = x.session.Count(ctx, ask.CountQuery{Question: now, Filter: with(&yes), By: []ask.By{ask.ByPhase, ask.ByAgent}})
+		return err
+	})
+	group.Go(func() (err error) {
+		open, err = x.session.List(ctx, ask.ListQuery{Question: now, Filter: with(&yes), Sort: ask.SortUpdated, Limit: boardRows})
+		return err
+	})
+	group.Go(func() (err error) {
+		closed, err = x.session.List(ctx, ask.ListQuery{Question: now, Filter: with(&no), Sort: ask.SortUpdated, Limit: columnMax})
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	v.Columns = []column{{Title: "Waiting", To: "phase=pending"}, {Title: "Working", To: "phase=working&phase=accepted"},
+		{Title: "With a person", To: "agent=human"}, {Title: "Coming back", To: "phase=retrying&phase=failed&phase=timeout&phase=rejected"}, {Title: "Just ended", To: "open=false"}}
+	for _, g := range counted.Groups {
+		v.Columns[columnOf(protocol.Phase(g.Values[0]), g.Values[1])].N += g.Count
+	}
+	for _, r := range open.Handoffs {
+		if c := &v.Columns[columnOf(r.Phase, r.Agent)]; len(c.Rows) < columnMax {
+			c.Rows = append(c.Rows, x.row(r))
+		}
+	}
+	for _, r := range closed.Handoffs {
+		v.Columns[4].Rows = append(v.Columns[4].Rows, x.row(r))
+	}
+	for i := range v.Columns[:4] {
+		c := &v.Columns[i]
+		c.More = max(0, c.N-int64(len(c.Rows)))
+	}
+	return &v, x.waitWords(v.Columns)
+}
+
+// columnOf is the column of an open handoff. One that waits for its start, or for bids, has no agent yet.
+func columnOf(phase protocol.Phase, agent string) int {
+	switch {
+	case phase == protocol.AwaitingApproval && agent == "":
+		return 0
+	case agent == protocol.Human, phase == protocol.AwaitingApproval, phase == protocol.Conditional:
+		return 2
+	case phase == protocol.Working, phase == protocol.PhaseAccepted:
+		return 1
+	case phase == protocol.Retrying, phase == protocol.PhaseFailed, phase == protocol.PhaseTimeout, phase == protocol.PhaseRejected:
+		return 3
+	}
+	return 0
+}
+
+// waitWords reads the states of the cards, and describes the wait of each.
+func (x *request) waitWords(columns []column) error {
+	group, ctx := errgroup.WithContext(x.Context())
+	group.SetLimit(readsMax)
+	for i := range columns {
+		for j := range columns[i].Rows {
+			r := &columns[i].Rows[j]
+			group.Go(func() error {
+				s, err := x.session.Status(ctx, r.Ticket)
+				switch {
+				case err != nil: // the row keeps the words of the index
+					return ctx.Err()
+				case s.Closed:
+					r.Words += " · " + protocol.CutText(oneLine(explain.Ending(s)), 120)
+				default:
+					r.Mark = markOf(s)
+					r.Words = "waits for " + protocol.CutText(oneLine(explain.WaitingFor(s).Words), 160)
+				}
+				return nil
+			})
+		}
+	}
+	return group.Wait()
+}

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/protocol"
+)
+
+const (
+	severalMax  = 1_000 // handoffs of one act
+	reasonsMax  = 5     // for which some were refused, that are shown
+	reasonBytes = 200
+)
+
+// severalAct is an act on several handoffs of a list.
+type severalAct struct {
+	Op, Verb, Does string
+	done           string
+	open           bool // on those that are open; else on closed ones
+}
+
+// severalActs are in the order of their buttons.
+var severalActs = []severalAct{
+	{"cancel", "Cancel", "Each ends. A worker that has one is asked to stop.", "being cancelled", true},
+	{explain.OpRedrive, "Submit again", "The package of each is a new handoff.", "submitted again", false},
+	{explain.OpDismiss, "Leave at that", "Each leaves its inbox, and stays closed.", "no longer in an inbox", false},
+}
+
+// severalView asks before an act.
+type severalView struct {
+	severalAct
+	From    string
+	Tickets []string
+	More    bool // match than those that are chosen
+	Most    int
+}
+
+// Many is the number in words.
+func (v severalView) Many() string { return explain.Count(len(v.Tickets), "handoff") }
+
+// several shows the effect of an act on the chosen handoffs, or on all that match the filter of the list,
+// and does it once that is confirmed.
+func (p *Page) several(x *request, form url.Values) {
+	at := slices.IndexFunc(severalActs, func(a severalAct) bool { return a.Op == form.Get("op") })
+	v := severalView{From: p.here(x.Request), Tickets: form["tickets"], Most: severalMax}
+	var err error
+	switch {
+	case at < 0:
+		err = protocol.Errorf(protocol.CodeInvalid, "op", "is no act on several handoffs")
+	case !x.may(deeds[form.Get("op")].operation):
+		_, err = deeds[form.Get("op")].do(x.Context(), x.session, url.Values{}) // in the words of the operation
+	case form.Get("confirmed") != "":
+		v.Tickets = strings.Fields(form.Get("tickets"))
+	case form.Get("all") != "":
+		v.Tickets, v.More, err = x.matching(v.From, severalActs[at].open)
+	}
+	switch {
+	case err != nil:
+	case len(v.Tickets) == 0:
+		err = protocol.Errorf(protocol.CodeMissing, "tickets", "choose at least one handoff to which this act applies")
+	case len(v.Tickets) > severalMax:
+		err = protocol.Errorf(protocol.CodeTooLarge, "tickets", "are %d; an act is on %d at most", len(v.Tickets), severalMax)
+	case form.Get("confirmed") != "":
+		p.each(x, severalActs[at], v.Tickets, form)
+		return
+	}
+	if v.More = v.More && err == nil; at >= 0 {
+		v.severalAct = severalActs[at]
+	}
+	x.frame.Page, x.frame.Title = "board", v.Verb
+	p.show(x, "several", func(*request) (any, error) { return &v, err })
+}
+
+// matching lists the tickets that match the filter of a list: those that changed last, at most severalMax.
+func (x *request) matching(list string, open bool) (tickets []string, more bool, err error) {
+	at, err := url.Parse(list)
+	if err != nil {
+		return nil, false, err
+	}
+	filter, _ := filterOf(at.Query())
+	if filter.Open != nil && *filter.Open != open {
+		return nil, false, nil
+	}
+	filter = x.caller.Scope(filter)
+	filter.Open = &open
+	for cursor := ""; ; {
+		page, err := x.session.List(x.Context(), ask.ListQuery{Filter: filter, Sort: ask.SortUpdated, Limit: min(ask.PageMax, severalMax-len(tickets)), Cursor: cursor})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, row := range page.Handoffs {
+			tickets = append(tickets, row.Ticket)
+		}
+		if cursor = page.Cursor; cursor == "" || len(tickets) >= severalMax {
+			return tickets, cursor != "", nil
+		}
+	}
+}
+
+// each does an act: one operation for each handoff. A refusal stops no other.
+func (p *Page) each(x *request, a severalAct, tickets []string, form url.Values) {
+	refused := map[string]int{} // by reason
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(x.Context())
+	group.SetLimit(readsMax)
+	for _, ticket := range tickets {
+		group.Go(func() error {
+			of := url.Values{"ticket": {ticket}, "reason": form["reason"]}
+			if _, err := deeds[a.Op].do(ctx, x.session, of); err != nil {
+				refusal, _ := api.Refusal(err)
+				mu.Lock()
+				defer mu.Unlock()
+				refused[protocol.CutText(strings.ReplaceAll(refusal.Message, ticket, "it"), reasonBytes)]++
+			}
+			return context.Cause(x.Context()) // one that was not done is not reported as done
+		})
+	}
+	err := group.Wait()
+	n := 0
+	for _, times := range refused {
+		n += times
+	}
+	if err == nil && n == 0 {
+		http.Redirect(x.w, x.Request, linkWith(p.here(x.Request), "did", a.Op, "n", strconv.Itoa(len(tickets))), http.StatusSeeOther)
+		return
+	}
+	var reasons []string
+	for _, reason := range slices.SortedFunc(maps.Keys(refused), func(a, b string) int { return cmp.Or(refused[b]-refused[a], strings.Compare(a, b)) }) {
+		reasons = append(reasons, fmt.Sprintf("%d: %s", refused[reason], reason))
+	}
+	if len(reasons) > reasonsMax {
+		reasons = append(reasons[:reasonsMax], "and other reasons")
+	}
+	x.refused = err
+	if err == nil {
+		x.refused = protocol.Errorf(protocol.CodeIllegal, "", "%d of %d were refused; %d are %s. %s", n, len(tickets), len(tickets)-n, a.done, strings.Join(reasons, "; "))
+	}
+	p.again(x, url.Values{})
+}
+
+// linkWith adds parameters to a link.
+func linkWith(to string, parameters ...string) string {
+	at, err := url.Parse(to)
+	if err != nil {
+		return to
+	}
+	query := at.Query()
+	for i := 0; i+1 < len(parameters); i += 2 {
+		query.Set(parameters[i], parameters[i+1])
+	}
+	at.RawQuery = query.Encode()
+	return at.String()
+}
