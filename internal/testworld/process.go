@@ -260,9 +260,18 @@ func (p *Process) Output() string {
 	return text
 }
 
+// outputWaitMax bounds AwaitOutput where its context has no deadline: what never comes fails with the output, not
+// with the time of the whole package.
+const outputWaitMax = 3 * time.Minute
+
 // AwaitOutput waits until the process has printed text, and returns the rest of that line.
 func (p *Process) AwaitOutput(ctx context.Context, text string) string {
 	p.t.Helper()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, outputWaitMax)
+		defer cancel()
+	}
 	for {
 		all, more := p.log.read()
 		if _, after, found := strings.Cut(all, text); found && strings.Contains(after, "\n") {

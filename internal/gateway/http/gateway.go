@@ -26,6 +26,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	mcpgateway "github.com/agenthandoff/handoff/internal/gateway/mcp"
+	webpage "github.com/agenthandoff/handoff/internal/gateway/page"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -88,15 +89,31 @@ func New(b *broker.Broker, cfg Config) (*Gateway, error) {
 	g.large = places{what: "large bodies", all: LargeMax, each: LargeEach}
 	g.waiting, g.endAll = context.WithCancel(context.Background())
 	g.api = api.New(b, api.Config{Remote: true, Pause: g.pause, RereadInterval: rereadInterval, Index: cfg.Index})
+	openAPI, err := OpenAPI(cfg.BasePath)
+	if err != nil {
+		return nil, err
+	}
 	models, err := mcpgateway.New(g.api, mcpgateway.Config{Caller: g.callerOf, Log: cfg.Log})
 	if err != nil {
 		return nil, err
 	}
+	view := hintsRoute
+	view.stream = hints(viewPause)
+	pages := webpage.New(webpage.Config{Service: g.api, Sessions: cfg.Tokens, BasePath: cfg.BasePath, Secure: cfg.Secure, ReadOnly: cfg.ReadOnly,
+		Command: cfg.Command, Status: statusOf, Log: cfg.Log, Events: func(w http.ResponseWriter, r *http.Request, who func(*http.Request) (api.Caller, error)) {
+			g.serve(who, &view).ServeHTTP(w, r)
+		}})
 	mux := http.NewServeMux()
 	for _, rt := range allRoutes() {
 		mux.Handle(rt.method+" "+rt.path, g.serve(g.caller, &rt))
 	}
+	mux.Handle("/ui", pages)
+	mux.Handle("/ui/", pages)
 	mux.Handle("/mcp", g.answer(g.caller, g.forModels(models.Handler())))
+	mux.Handle("GET /v1/openapi.json", g.answer(g.caller, func(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
+		_ = g.send(w, r, http.StatusOK, "application/json", openAPI)
+		return nil
+	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		_ = g.send(w, r, http.StatusOK, "application/json", []byte(`{"ok":true}`))
 	})

@@ -160,6 +160,7 @@ func hashOf(token string) string {
 
 type tokenFile struct {
 	Tokens []Grant `json:"tokens"`
+	Links  []link  `json:"links,omitempty"` // to sign in
 }
 
 // readTokens reads a file of tokens; one that does not exist is empty.
