@@ -38,16 +38,20 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/worker"
 )
 
 // Defaults and limits of Config.
@@ -83,6 +87,8 @@ const (
 	OpenRateDefault = 100_000
 	openMax         = 10_000_000
 
+	// DeferredDefault is the share of handoffs that are deferred.
+	DeferredDefault = 0.01
 	// DeferFor is the delay that a deferral asks for.
 	DeferFor = time.Second
 )
@@ -95,48 +101,48 @@ type Config struct {
 
 	// Dir keeps the data of a node of our own after the run; "" is a temporary directory
 	// that is removed. Later rounds continue in the ledger of the first.
-	Dir string
+	Dir string `flag:"data" doc:"{DIR} to keep the node's data in (default: a temporary one)"`
 	// Fsync is embedded.FsyncAlways if empty. The work and timer streams persist
 	// asynchronously then, as in handoff dev.
-	Fsync embedded.Fsync
+	Fsync embedded.Fsync `flag:"fsync" doc:"always, or interval (1 s)"`
 	// Replicas is 1 or 3; three are nodes in this process. 0 is 1. An existing engine
 	// keeps its own.
-	Replicas int
+	Replicas int `flag:"replicas" doc:"1, or 3 nodes in this process; with --nats, make the streams there with so many"`
 
 	// Packages are submitted in turn, each with its source, target, key, task id and
 	// instant replaced (ReadPackages); none are packages of Size bytes.
 	Packages []protocol.Package
 	// Size is how many bytes such a package has as stored. Default 1,024.
-	Size int
+	Size int `flag:"size" doc:"{BYTES} of a package as stored"`
 
 	// Submitters is how many submissions are under way at a time. Default 32.
-	Submitters int
+	Submitters int `flag:"submitters" doc:"{N} that submit at a time"`
 	// Slots is how many handoffs all workers together process at a time. Default 64;
 	// never less than one for each agent.
-	Slots int
+	Slots int `flag:"slots" doc:"{N} handoffs worked on at a time, in all"`
 	// Agents is how many agents share the handoffs, each with one worker.
 	// Default 1.
-	Agents int
+	Agents int `flag:"agents" doc:"{N} agents, each with one worker"`
 	// Processes is the number of worker processes; 0 runs the workers in this one. They
 	// share agents and slots. Spawn makes the command of one, which calls ServeProcess with
 	// a connection to the engine at url ("" is the one of Connect) and its standard input
 	// and output.
-	Processes int
+	Processes int `flag:"workers-as-processes" doc:"run the workers as {N} processes that share agents and slots"`
 	Spawn     func(ctx context.Context, url string) *exec.Cmd
 	// Rate is how many handoffs are submitted each second, however many complete. 0 is a
 	// closed loop: a submitter begins the next submission when the last has returned.
-	Rate float64
+	Rate float64 `flag:"rate" doc:"submit {N} a second, whatever becomes of them (default: as many as it takes)"`
 	// Open is how many handoffs may be open; submitters wait at that limit. 0 is 1,024 in
 	// a closed loop, and 100,000 at a fixed rate, where it only protects the machine.
-	Open int
+	Open int `flag:"open" doc:"{N} handoffs open at most (default 1024, with --rate 100000)"`
 
 	// N ends the measurement when so many handoffs have completed in it; 0
 	// measures for Duration.
-	N int
+	N int `flag:"n" doc:"measure {N} handoffs instead, however long they take"`
 	// Duration of the measurement. Default 10 s.
-	Duration time.Duration
+	Duration time.Duration `flag:"duration" doc:"how long to measure"`
 	// Warmup counts in no figure. Default 2 s; negative is none.
-	Warmup time.Duration
+	Warmup time.Duration `flag:"warmup" doc:"how long to go on before"`
 	// Drain is how long open handoffs may take to close after the last submission. The run
 	// fails if they take longer. Default 1 min.
 	Drain time.Duration
@@ -144,23 +150,27 @@ type Config struct {
 	// Deferred is the share of handoffs that a worker first defers for a second (DeferFor),
 	// so that timers are armed and fire, and the supervisor renews the offers. They count as
 	// throughput; their latencies are reported apart. Default 0.01; negative is none.
-	Deferred float64
+	Deferred float64 `flag:"deferred" doc:"{SHARE} of the handoffs that is answered \"not now\" first"`
 	// Probes is how many times a second a status is read. Default 200; negative
 	// is never.
-	Probes int
+	Probes int `flag:"probes" doc:"statuses to read each second"`
 	// Index keeps an index up to date during the run, as handoff dev does.
-	Index bool
+	Index bool `flag:"index" doc:"keep an index, too, as handoff dev does"`
 	// Stored is how many closed handoffs are put into the ledger first.
-	Stored int
+	Stored int `flag:"stored" doc:"put {N} closed handoffs into the ledger first"`
 
+	// Via are the ways by which sources and workers reach the engine (Ways). With several each round
+	// measures them in turn, and the figures of the report are those of the first. Default ViaInside.
+	Via []string
 	// Baseline runs the bare engine after each round, for the same time.
-	Baseline bool
+	Baseline bool `flag:"baseline" doc:"run the bare engine, too, and show the ratio"`
 	// Rounds is the number of rounds, alternating with the baseline. Default 1.
-	Rounds int
+	Rounds int `flag:"rounds" doc:"do it all {N} times, and take medians"`
 
 	// Profile and MemProfile are files for a CPU profile of the measurement of
 	// the first round, and a heap profile at its end; "" is none.
-	Profile, MemProfile string
+	Profile    string `flag:"profile" doc:"write a CPU profile of the measurement to {FILE}"`
+	MemProfile string `flag:"memprofile" doc:"write a profile of the allocations to {FILE}"`
 
 	// Progress receives lines on the progress of the run; nil discards them.
 	Progress func(line string)
@@ -195,6 +205,11 @@ func (c Config) Validate() error {
 			return err
 		}
 	}
+	for i, via := range c.Via {
+		if !slices.Contains(Ways, via) {
+			return protocol.Errorf(protocol.CodeInvalid, fmt.Sprintf("via[%d]", i), "is %q, must be one of %s", protocol.CutText(via, 64), strings.Join(Ways, ", "))
+		}
+	}
 	switch {
 	case c.Duration < 0 || c.Duration > durationMax:
 		return protocol.Errorf(protocol.CodeInvalid, "duration", "is %v, must be at most %v", c.Duration, durationMax)
@@ -216,13 +231,22 @@ func (c Config) Validate() error {
 		return protocol.Errorf(protocol.CodeMissing, "spawn", "is needed to start worker processes")
 	case c.Rate > 0 && c.Baseline:
 		return protocol.Errorf(protocol.CodeConflict, "baseline", "compares throughput, and a rate sets it")
+	case c.Baseline && slices.ContainsFunc(c.Via, isGateway):
+		return protocol.Errorf(protocol.CodeConflict, "via", "has a gateway, and the baseline compares the engine alone")
+	case c.Processes > 0 && slices.ContainsFunc(c.Via, isGateway):
+		return protocol.Errorf(protocol.CodeConflict, "via", "has a gateway, and worker processes have connections of their own to the engine")
 	case c.Connect != nil && c.Baseline:
 		return protocol.Errorf(protocol.CodeConflict, "baseline", "needs a node of our own: the bare engine would leave its messages in the streams of another's")
 	}
 	return nil
 }
 
+func isGateway(via string) bool { return via != ViaInside }
+
 func (c Config) withDefaults() Config {
+	if len(c.Via) == 0 {
+		c.Via = []string{ViaInside}
+	}
 	c.Submitters = cmp.Or(c.Submitters, SubmittersDefault)
 	c.Slots = cmp.Or(c.Slots, SlotsDefault)
 	c.Agents = cmp.Or(c.Agents, 1)
@@ -238,7 +262,7 @@ func (c Config) withDefaults() Config {
 	c.Duration = cmp.Or(c.Duration, DurationDefault)
 	c.Warmup = cmp.Or(c.Warmup, WarmupDefault)
 	c.Drain = cmp.Or(c.Drain, drainDefault)
-	c.Deferred = cmp.Or(c.Deferred, 0.01)
+	c.Deferred = cmp.Or(c.Deferred, DeferredDefault)
 	c.Probes, c.Warmup, c.Deferred = max(c.Probes, 0), max(c.Warmup, 0), max(c.Deferred, 0)
 	c.Fsync = cmp.Or(c.Fsync, embedded.FsyncAlways)
 	if c.Progress == nil {
@@ -560,7 +584,8 @@ func ServeProcess(ctx context.Context, engine broker.Engine, in io.Reader, out i
 			reports.write(workerReport{Completed: rec.completed.Load(), Measured: m})
 		}
 	})
-	err = runWorkers(ctx, b, assigned.Deferred, assigned.Agents, assigned.Slots)
+	inside := func(agent string) (worker.Session, error) { return api.Direct(b, agent), nil }
+	err = runWorkers(ctx, inside, assigned.Deferred, assigned.Agents, assigned.Slots)
 	if err != nil {
 		reports.write(workerReport{Error: err.Error()})
 	}

@@ -79,8 +79,12 @@ func TestUnproved(t *testing.T) {
 
 func TestReportOfRounds(t *testing.T) {
 	var r Report
-	r.summarize([]Round{{Figures: Figures{PerSecond: 3}, Ratio: 0.5}, {Figures: Figures{PerSecond: 1}, Ratio: 0.9}, {Figures: Figures{PerSecond: 2}, Ratio: 0.6}})
-	if r.PerSecond != 2 || r.Ratio != 0.6 || len(r.Rounds) != 3 {
+	r.Config.Via = []string{ViaNATS, ViaHTTP}
+	r.summarize([][]Round{
+		{{Figures: Figures{PerSecond: 3, CPUPerHandoff: 20}, Ratio: 0.5}, {Figures: Figures{PerSecond: 1, CPUPerHandoff: 30}, Ratio: 0.9}, {Figures: Figures{PerSecond: 2, CPUPerHandoff: 10}, Ratio: 0.6}},
+		{{Figures: Figures{PerSecond: 4, CPUPerHandoff: 30}}},
+	})
+	if r.PerSecond != 2 || r.Ratio != 0.6 || len(r.Rounds) != 3 || r.Ways[0].CPURatio != 1 || r.Ways[1] != (Way{ViaHTTP, 4, 30, 0, 1.5}) {
 		t.Errorf("%+v", r)
 	}
 }

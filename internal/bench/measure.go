@@ -197,6 +197,7 @@ type Report struct {
 	// RatioFollowed is that of the bare engine with a follower.
 	RatioFollowed float64 `json:"ratio_followed,omitempty"`
 	Rounds        []Round `json:"rounds,omitempty"` // where there are several
+	Ways          []Way   `json:"ways,omitempty"`   // where there are several: the medians of each
 }
 
 // Round is the result of one round.
@@ -209,25 +210,26 @@ type Round struct {
 
 // EffectiveConfig is the configuration of a run with all defaults filled in.
 type EffectiveConfig struct {
-	Engine          string  `json:"engine"` // embedded, or connected
-	Fsync           string  `json:"fsync,omitempty"`
-	Replicas        int     `json:"replicas"`
-	Packages        int     `json:"packages,omitempty"` // files; 0 are generated ones
-	SizeBytes       int     `json:"size_bytes,omitempty"`
-	Submitters      int     `json:"submitters"`
-	Slots           int     `json:"slots"`
-	Agents          int     `json:"agents"`
-	Processes       int     `json:"workers_as_processes,omitempty"` // 0: the workers are in this process
-	RatePerSecond   float64 `json:"rate_per_second,omitempty"`      // 0 is a closed loop
-	Open            int     `json:"open_max"`
-	N               int     `json:"n,omitempty"`
-	DurationSeconds float64 `json:"duration_seconds,omitempty"`
-	WarmupSeconds   float64 `json:"warmup_seconds"`
-	DeferredShare   float64 `json:"deferred_share"`
-	ProbesPerSecond int     `json:"probes_per_second"`
-	Index           bool    `json:"index"`
-	Stored          int     `json:"stored"`
-	Rounds          int     `json:"rounds"`
+	Engine          string   `json:"engine"` // embedded, or connected
+	Fsync           string   `json:"fsync,omitempty"`
+	Replicas        int      `json:"replicas"`
+	Packages        int      `json:"packages,omitempty"` // files; 0 are generated ones
+	SizeBytes       int      `json:"size_bytes,omitempty"`
+	Submitters      int      `json:"submitters"`
+	Slots           int      `json:"slots"`
+	Agents          int      `json:"agents"`
+	Processes       int      `json:"workers_as_processes,omitempty"` // 0: the workers are in this process
+	RatePerSecond   float64  `json:"rate_per_second,omitempty"`      // 0 is a closed loop
+	Open            int      `json:"open_max"`
+	N               int      `json:"n,omitempty"`
+	DurationSeconds float64  `json:"duration_seconds,omitempty"`
+	WarmupSeconds   float64  `json:"warmup_seconds"`
+	DeferredShare   float64  `json:"deferred_share"`
+	ProbesPerSecond int      `json:"probes_per_second"`
+	Index           bool     `json:"index"`
+	Stored          int      `json:"stored"`
+	Rounds          int      `json:"rounds"`
+	Via             []string `json:"via"`
 }
 
 // Machine describes the machine of a run.
@@ -309,7 +311,7 @@ type bareFigures struct {
 func (c Config) effective() EffectiveConfig {
 	s := EffectiveConfig{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, Packages: len(c.Packages), SizeBytes: c.Size, Submitters: c.Submitters,
 		Slots: c.Slots, Agents: c.Agents, Processes: c.Processes, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
-		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds}
+		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds, Via: c.Via}
 	if c.Connect != nil {
 		s.Engine, s.Fsync = "connected", "" // its sync policy is not known
 	}
@@ -326,25 +328,37 @@ func thisMachine() Machine {
 	return Machine{CPUs: runtime.GOMAXPROCS(0), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
 }
 
-// summarize fills in the report from its rounds.
-func (r *Report) summarize(rounds []Round) {
+// summarize fills in the report from the rounds of each way.
+func (r *Report) summarize(ways [][]Round) {
+	rounds := ways[0]
 	byRate := slices.Clone(rounds)
 	slices.SortFunc(byRate, func(a, b Round) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
 	middle := byRate[(len(byRate)-1)/2]
 	r.Figures, r.Baseline = middle.Figures, middle.Baseline
-	median := func(of func(Round) float64) float64 {
-		var all []float64
-		for _, round := range rounds {
-			all = append(all, of(round))
-		}
-		slices.Sort(all)
-		return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
-	}
-	r.Ratio = median(func(r Round) float64 { return r.Ratio })
-	r.RatioFollowed = median(func(r Round) float64 { return r.RatioFollowed })
+	r.Ratio = median(rounds, func(r Round) float64 { return r.Ratio })
+	r.RatioFollowed = median(rounds, func(r Round) float64 { return r.RatioFollowed })
 	if len(rounds) > 1 {
 		r.Rounds = rounds
 	}
+	if len(ways) == 1 {
+		return
+	}
+	for i, rounds := range ways {
+		way := Way{Via: r.Config.Via[i], PerSecond: median(rounds, func(r Round) float64 { return r.PerSecond }),
+			CPUPerHandoff:    median(rounds, func(r Round) float64 { return r.CPUPerHandoff }),
+			AllocsPerHandoff: median(rounds, func(r Round) float64 { return r.AllocsPerHandoff })}
+		r.Ways = append(r.Ways, way)
+		r.Ways[i].CPURatio = way.CPUPerHandoff / r.Ways[0].CPUPerHandoff
+	}
+}
+
+func median(rounds []Round, of func(Round) float64) float64 {
+	var all []float64
+	for _, round := range rounds {
+		all = append(all, of(round))
+	}
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }
 
 func perSecond(n int64, took time.Duration) float64 {

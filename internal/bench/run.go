@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -48,11 +49,12 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	var rounds []Round
-	for n := 1; n <= cfg.Rounds; n++ {
-		r := &round{cfg: cfg, n: n, run: fmt.Sprintf("%s-%d", report.Run, n), packages: packages, stored: stored}
-		if cfg.Rounds > 1 {
-			cfg.progressf("round %d of %d", n, cfg.Rounds)
+	rounds := make([][]Round, len(cfg.Via)) // of each way
+	for n := range cfg.Rounds * len(cfg.Via) {
+		i := n % len(cfg.Via)
+		r := &round{cfg: cfg, n: n + 1, via: cfg.Via[i], run: fmt.Sprintf("%s-%d", report.Run, n+1), packages: packages, stored: stored}
+		if cfg.Rounds > 1 || len(cfg.Via) > 1 {
+			cfg.progressf("round %d of %d: %s", n/len(cfg.Via)+1, cfg.Rounds, r.via)
 		}
 		figures, err := r.measure(ctx)
 		if err != nil {
@@ -64,7 +66,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 				return report, err
 			}
 		}
-		rounds = append(rounds, round)
+		rounds[i] = append(rounds[i], round)
 	}
 	report.summarize(rounds)
 	return report, nil
@@ -74,6 +76,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 type round struct {
 	cfg      Config
 	n        int    // from 1
+	via      string // one of Ways
 	run      string // in the names of its agents
 	packages []protocol.Package
 	stored   storedHandoffs
@@ -86,6 +89,7 @@ type round struct {
 	// with supervisor, index and proof.
 	sources, workers, control *broker.Broker
 	engine                    broker.Engine // of control
+	session                   func(agent string) (worker.Session, error)
 	closers                   []func()
 
 	processes    *processGroup // nil: the workers are in this process
@@ -121,8 +125,8 @@ func (r *round) measure(ctx context.Context) (_ Figures, err error) {
 }
 
 func (r *round) close() error {
-	for _, closeEngine := range r.closers {
-		closeEngine()
+	for _, closeIt := range slices.Backward(r.closers) {
+		closeIt()
 	}
 	return r.deployment.close()
 }
@@ -147,8 +151,18 @@ func (r *round) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.openWay(ctx); err != nil {
+		return err
+	}
 	r.subs = newSubmitters(r.cfg, r.sources, r.rec, r.agents, r.packages)
 	r.rec.onCompleted = r.subs.handoffClosed
+	if r.via != ViaInside {
+		session, err := r.session(r.rec.source)
+		if err != nil {
+			return err
+		}
+		r.subs.session = session
+	}
 	ledger, err := r.control.LedgerInfo(ctx)
 	if err != nil {
 		return err
@@ -241,7 +255,7 @@ func (r *round) withServices(ctx context.Context, measure func(context.Context) 
 // startWorkers starts the workers.
 func (r *round) startWorkers(ctx context.Context, group *errgroup.Group) (err error) {
 	if r.cfg.Processes == 0 {
-		group.Go(func() error { return runWorkers(ctx, r.workers, r.cfg.Deferred, r.agents, r.slotsPerAgent()) })
+		group.Go(func() error { return runWorkers(ctx, r.session, r.cfg.Deferred, r.agents, r.slotsPerAgent()) })
 		return nil
 	}
 	r.measurements = make(chan *measurement, r.cfg.Processes)
@@ -380,17 +394,12 @@ func completeHandoff(context.Context, worker.Handoff) (protocol.Result, error) {
 // deferringHandler defers a share of the handoffs once.
 type deferringHandler struct{ threshold uint64 }
 
-func (deferringHandler) Handle(context.Context, worker.Handoff) (protocol.Result, error) {
-	return doneResult, nil
-}
-
-// Acknowledge decides by the ticket, which is random, so that it needs no list of deferred
-// handoffs.
-func (d deferringHandler) Acknowledge(_ context.Context, h worker.Handoff) (protocol.Ack, error) {
+// Handle decides by the ticket, which is random, so that it needs no list of deferred handoffs.
+func (d deferringHandler) Handle(_ context.Context, h worker.Handoff) (protocol.Result, error) {
 	if h.State().ConditionRounds == 0 && ticketPrefix(h.Ticket) < d.threshold {
-		return protocol.Ack{Status: protocol.AckConditional, RetryAfterMS: DeferFor.Milliseconds(), Reason: "not now"}, nil
+		return protocol.Result{}, worker.Defer("not now", DeferFor)
 	}
-	return protocol.Ack{Status: protocol.AckAccepted}, nil
+	return doneResult, nil
 }
 
 // ticketPrefix is the first 32 bits of a ticket.
@@ -425,10 +434,14 @@ func registerAgents(ctx context.Context, b *broker.Broker, agents []string) erro
 }
 
 // runWorkers serves the agents until ctx ends, each with its own worker.
-func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents []string, slots int) error {
+func runWorkers(ctx context.Context, sessionOf func(agent string) (worker.Session, error), deferred float64, agents []string, slots int) error {
 	var all []*worker.Worker
 	for _, agent := range agents {
-		w, err := worker.New(api.Direct(b, agent), worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
+		session, err := sessionOf(agent)
+		if err != nil {
+			return err
+		}
+		w, err := worker.New(session, worker.Config{Agent: agent, Concurrency: slots}, newHandler(deferred))
 		if err != nil {
 			return err
 		}
@@ -448,6 +461,7 @@ func runWorkers(ctx context.Context, b *broker.Broker, deferred float64, agents 
 type submitters struct {
 	cfg      Config
 	b        *broker.Broker
+	session  api.Source // submits, instead of b; nil inside
 	rec      *recorder
 	agents   []string
 	packages []protocol.Package
@@ -569,19 +583,28 @@ func (s *submitters) submitLoop(ctx context.Context, stop <-chan struct{}, inten
 // submit hands off one package, intended for an instant.
 func (s *submitters) submit(ctx context.Context, at int64) error {
 	n := int(s.next.Add(1) - 1)
-	prepared, err := s.b.Prepare(ctx, s.packageFor(n, at))
+	ticket, err := s.submitOne(ctx, s.packageFor(n, at))
 	if err != nil {
-		return fmt.Errorf("package %d: %w", n%len(s.packages)+1, err)
-	}
-	if _, err := s.b.Submit(ctx, prepared); err != nil {
 		// The ledger may have it or not, so the proof could fail.
-		return errors.Join(fmt.Errorf("submit %s", prepared.Ticket), err)
+		return fmt.Errorf("submit package %d: %w", n%len(s.packages)+1, err)
 	}
 	s.rec.recordSince(Submit, at)
 	s.rec.submitted.Add(1)
-	s.ticketSum.Add(hashTicket(prepared.Ticket))
-	s.recent.put(prepared.Ticket)
+	s.ticketSum.Add(hashTicket(ticket))
+	s.recent.put(ticket)
 	return nil
+}
+
+func (s *submitters) submitOne(ctx context.Context, pkg protocol.Package) (ticket string, err error) {
+	if s.session != nil {
+		state, err := s.session.Submit(ctx, pkg)
+		return state.Ticket, err
+	}
+	prepared, err := s.b.Prepare(ctx, pkg)
+	if err == nil {
+		_, err = s.b.Submit(ctx, prepared)
+	}
+	return prepared.Ticket, err
 }
 
 // packageFor returns the n-th package, intended for an instant.

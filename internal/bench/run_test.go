@@ -39,6 +39,7 @@ func TestRun(t *testing.T) {
 	for name, cfg := range map[string]bench.Config{
 		"baseline, deferrals, stored, index, agents": {N: 300, Baseline: true, Rounds: 2, Deferred: 0.5, Stored: 1_200, Index: true, Agents: 3, Warmup: 50 * time.Millisecond},
 		"open loop":        {Duration: 500 * time.Millisecond, Rate: 200, Warmup: 100 * time.Millisecond},
+		"gateways":         {N: 200, Via: []string{bench.ViaHTTP, bench.ViaNATS}, Agents: 2, Warmup: 50 * time.Millisecond, Deferred: -1},
 		"worker processes": {N: 3_000, Processes: 2, Agents: 3, Warmup: 50 * time.Millisecond, Deferred: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,6 +83,11 @@ func checkReport(t *testing.T, cfg bench.Config, r bench.Report) {
 		names = append(names, bench.Lateness)
 		if want := cfg.Rate * cfg.Duration.Seconds(); float64(r.Handoffs) > 1.2*want {
 			t.Errorf("%d handoffs, where %.0f were scheduled", r.Handoffs, want)
+		}
+	}
+	if len(cfg.Via) > 0 {
+		if len(r.Ways) != len(cfg.Via) || r.Ways[0].CPURatio != 1 || r.Ways[1].CPURatio <= 0 || r.Ways[1].Via != cfg.Via[1] {
+			t.Errorf("ways: %+v", r.Ways)
 		}
 	}
 	for _, name := range names {
@@ -142,7 +148,7 @@ func TestValidate(t *testing.T) {
 		"submitters": {Submitters: -1}, "slots": {Slots: bench.SlotsMax + 1}, "agents": {Agents: bench.AgentsMax + 1},
 		"size": {Size: 10}, "n": {N: -1}, "duration": {Duration: -1}, "warmup": {Warmup: time.Hour}, "rate": {Rate: -1},
 		"deferred": {Deferred: 1.5}, "replicas": {Replicas: 2}, "fsync": {Fsync: "never"}, "rounds": {Rounds: 1_000},
-		"data": {Connect: connect, Dir: "x"}, "baseline": {Connect: connect, Baseline: true}, "open": {Open: -1},
+		"via[0]": {Via: []string{"ftp"}}, "via": {Baseline: true, Via: []string{bench.ViaHTTP}}, "data": {Connect: connect, Dir: "x"}, "baseline": {Connect: connect, Baseline: true}, "open": {Open: -1},
 		"spawn": {Processes: 1}, "workers_as_processes": {Processes: -1}, "probes": {Probes: -2}, "stored": {Stored: -1}, "drain": {Drain: -1},
 	} {
 		var e *protocol.Error

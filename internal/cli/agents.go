@@ -23,7 +23,7 @@ func newAgents(a *app) *cobra.Command {
 		Aliases: []string{"agent"},
 		Short:   "See and change who there is to hand to",
 		Long: `Agents are roles with a name and capabilities; workers serve them. "handoff work"
-registers an agent that is not there yet; these commands say more about it.`,
+registers an agent that does not exist yet; these commands change its profile.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: refuseUnknown,
 	}
@@ -72,17 +72,17 @@ func newAgentsList(a *app) *cobra.Command {
 		Short:   "List all agents, their workers and their queues",
 		Long: `List shows all agents, and whether a worker serves them:
 
-  present    a worker is there, with free slots
-  busy       all slots are taken, or as many handoffs are in hand as max_concurrency
-             allows: what comes waits in the queue, and nowhere else
-  paused     on purpose (handoff agents pause): offers wait, nothing goes elsewhere
-  draining   its last workers finish what they have, and take no more
-  polls      no worker is there, but the agent holds a claim, or has polled
+  present    a worker serves it, with free slots
+  busy       all slots are taken, or it works on as many handoffs as max_concurrency
+             allows: new offers wait in its queue, and are not rerouted
+  paused     on purpose (handoff agents pause): offers wait, and are not rerouted
+  draining   its last workers finish their handoffs, and take no more
+  polls      no worker serves it, but the agent holds a claim, or has polled
              within its patience (poll_patience_ms in its profile, 5 min)
-  absent     none of them: what is offered to it goes elsewhere after the
-             acknowledge timeout (policy ack_timeout_ms), if critical to a person
+  absent     none of these: its offers are rerouted after the acknowledge
+             timeout (policy ack_timeout_ms), critical ones to a person
 
-Where its breaker is open or half-open, that stands beside it (handoff agents breaker).
+An open or half-open breaker is shown with it (handoff agents breaker).
 
 That is computed from the presence of workers and claims at this moment, and stored nowhere.`,
 		Example: `  handoff agents ls
@@ -126,9 +126,9 @@ type profileFlags struct {
 	given protocol.Profile
 
 	File          string   `flag:"file,f" doc:"read the whole profile from a JSON file, or stdin with -"`
-	Capabilities  []string `flag:"capability" doc:"what it can do, {NAME[:0.8]} (repeatable)"`
-	ContextSchema string   `flag:"context-schema" doc:"what it expects: the JSON Schema of the context of a package is in this {FILE}, or on stdin with - ('' for none again)"`
-	ResultSchema  string   `flag:"result-schema" doc:"what it provides: the JSON Schema of its results, where a package has none, is in this {FILE}, or on stdin with - ('' for none again)"`
+	Capabilities  []string `flag:"capability" doc:"a capability of it, {NAME[:0.8]} (repeatable)"`
+	ContextSchema string   `flag:"context-schema" doc:"the JSON Schema of the context that it expects is in this {FILE}, or on stdin with - ('' removes it)"`
+	ResultSchema  string   `flag:"result-schema" doc:"the JSON Schema of its results, if a package has none, is in this {FILE}, or on stdin with - ('' removes it)"`
 	Policies      []string `flag:"policy" doc:"policy {NAME=VALUE}, for example max_attempts=1 (repeatable; see handoff schema profile)"`
 }
 
@@ -137,7 +137,7 @@ func newAgentsPut(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "put AGENT",
 		Aliases: []string{"add", "edit"},
-		Short:   "Register an agent, or change what flags say of it",
+		Short:   "Register an agent, or change its profile by flags",
 		Long: `Put registers an agent, or changes one: a flag that is given replaces that part of
 its profile, the rest stays. With -f the file is the whole profile.`,
 		Example: `  handoff agents put reviewer --capability review --capability go:0.8 --description "reviews changes"
@@ -250,7 +250,7 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder, people api.Peo
 		patience = explain.Millis(v.PollPatienceMS)
 	}
 	if v.MaxConcurrency > 0 {
-		concurrency = fmt.Sprintf("%d, %d in hand", v.MaxConcurrency, v.InHand)
+		concurrency = fmt.Sprintf("%d, %d in work", v.MaxConcurrency, v.InHand)
 	}
 	if v.MaxExecutionMS > 0 {
 		execution = explain.Millis(v.MaxExecutionMS)
@@ -404,8 +404,8 @@ func newAgentsBreaker(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "breaker [AGENT]",
 		Short: "Show the breakers of agents, or of one",
-		Long: `Breaker shows what the breakers of agents let through: everything (closed), nothing
-(open), or a probe (half-open). An agent has one where the fleet has settings for all
+		Long: `Breaker shows the breakers of agents: closed ones let everything through, open ones
+nothing, half-open ones a probe. An agent has one where the fleet has settings for all
 of them (handoff fleet set breaker.threshold=3), or its own profile does.`,
 		Example: `  handoff agents breaker
   handoff agents breaker coder -o json
@@ -430,7 +430,7 @@ of them (handoff fleet set breaker.threshold=3), or its own profile does.`,
 		Use:   "reset AGENT",
 		Short: "Close the breaker of an agent, and forget its failures",
 		Long: `Reset closes the breaker of an agent that has recovered, and forgets its failures.
-What waits for it is offered.`,
+Its waiting handoffs are offered.`,
 		Example: `  handoff agents breaker reset coder`,
 		Args:    takes("an AGENT"), ValidArgsFunction: a.agentWords,
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
@@ -488,11 +488,11 @@ func breakerWords(p protocol.BreakerPolicy) string {
 }
 
 func newAgentsPause(a *app, verb string, pause bool) *cobra.Command {
-	short, long := "Let an agent take what waits for it again", `Resume ends a pause.`
+	short, long := "End the pause of an agent", `Resume ends a pause.`
 	if pause {
 		short = "Keep an agent from taking more; its offers wait"
 		long = `Pause keeps an agent from taking handoffs. They can still be submitted to it and
-wait in its queue; what it works on goes on. Nothing escalates because of a pause.`
+wait in its queue; its work in progress goes on. Nothing escalates because of a pause.`
 	}
 	return &cobra.Command{
 		Use: verb + " AGENT", Short: short, Long: long,
@@ -518,10 +518,10 @@ func newAgentsRemove(a *app) *cobra.Command {
 		Use:     "remove AGENT",
 		Aliases: []string{"rm", "delete"},
 		Short:   "Forget an agent",
-		Long: `Remove forgets an agent: nothing can be handed to it any more. What was handed to
-it already stays in its queue. An agent with workers that run is removed with --yes alone: they
-work on the handoffs in its queue, and get no more. To keep an agent from taking more for a while,
-pause it instead.`,
+		Long: `Remove deletes an agent: nothing can be handed to it afterwards. The handoffs in its
+queue stay there. An agent with workers that run is removed with --yes alone: they work
+on the handoffs in its queue, and get no more. To keep an agent from taking more for a
+while, pause it instead.`,
 		Example: `  handoff agents rm reviewer`,
 		Args:    takes("an AGENT"),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {

@@ -27,20 +27,19 @@ func newAgentsFind(a *app) *cobra.Command {
 		Use:   "find TASK",
 		Short: "Find the agents for a task, by its words",
 		Long: `Find lists the agents whose profiles have the words of a task, the best first: their
-names, specializations and capabilities count the most, then their examples, then
-their descriptions. What "handoff agents put" says of an agent is what it is found by.
-Agents that are paused or take no handoffs are left out.
+names, specializations and capabilities count the most, then their examples, then their
+descriptions. Agents that are paused or take no handoffs are left out.
 
 Where the best is not well ahead of the second, or has too little of the task, find
-says so and exits with 9 (no_match); the nearest are listed all the same.
+exits with 9 (no_match); the nearest are listed all the same.
 
-Unless something may choose then: a command (--assist, $HANDOFF_ASSIST), or a model
-behind an endpoint that is compatible with OpenAI's. $HANDOFF_LLM_URL is the address in
-front of /chat/completions, $HANDOFF_LLM_MODEL the name of the model; the key is in the
-file $HANDOFF_LLM_KEY_FILE, or in $HANDOFF_LLM_KEY. It gets the task and all agents,
-without secrets, and has 30 seconds to answer an id, or NONE; the command reads
-{"kind": "find", "task", "agents"}. The chosen one is listed first, and "chosen_by" says
-what chose. Any other answer is no_match, as above.`,
+Then a chooser decides, if there is one: a command (--assist, $HANDOFF_ASSIST), or a
+model behind an endpoint that is compatible with OpenAI's. $HANDOFF_LLM_URL is the
+address in front of /chat/completions, $HANDOFF_LLM_MODEL the name of the model; the key
+is in the file $HANDOFF_LLM_KEY_FILE, or in $HANDOFF_LLM_KEY. It gets the task and all
+agents, without secrets, and has 30 seconds to answer an id, or NONE; the command reads
+{"kind": "find", "task", "agents"}. The chosen one is listed first, and "chosen_by"
+names the chooser. Any other answer is no_match, as above.`,
 		Example: `  handoff agents find "run the unit tests and check coverage"
   handoff agents find "make it fast" --assist ./choose.sh
   handoff submit --to "$(handoff agents find "deploy to staging" -o json | jq -r '.found[0].agent')" --task "deploy"`,
@@ -136,10 +135,10 @@ func newAgentsPrompt(a *app) *cobra.Command {
 	o.Most = 10
 	cmd := &cobra.Command{
 		Use:   "prompt",
-		Short: "Print what the prompt of an agent should say of handing off",
-		Long: `Prompt prints a text for the prompt of a model that works as an agent: when it hands off,
-what it hands over, how its output does so, and the agents that --for may hand off to, in
-the order of "handoff agents recommend". What profiles say stays on its line.`,
+		Short: "Print a text on handing off, for the prompt of an agent",
+		Long: `Prompt prints a text for the prompt of a model that works as an agent: when to hand off,
+how its output does so, and the agents that --for may hand off to, in the order of
+"handoff agents recommend".`,
 		Example: `  handoff agents prompt --for lead >> prompt.md
   handoff agents prompt --for lead --task "run the unit tests" -k 3`,
 		Args: takes(),

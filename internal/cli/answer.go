@@ -20,8 +20,8 @@ import (
 	"github.com/agenthandoff/handoff/worker"
 )
 
-// me is who this command line acts for. Inside of a program that works on a handoff it is the
-// agent of its lease, whatever name is given.
+// me returns the agent or person that this command line acts for. Inside of a program that works on a
+// handoff it is the agent of the lease; no flag changes that.
 func (a *app) me() string {
 	return cmp.Or(a.programOf(), a.env("HANDOFF_AGENT"), protocol.Human)
 }
@@ -61,26 +61,25 @@ func (a *app) checkActorFlag(cmd *cobra.Command) error {
 
 func newAnswer(a *app) *cobra.Command {
 	var (
-		file, text, reason      string
-		set                     []string
-		permit, deny, letOthers bool
-		question                int
+		file          string
+		set           []string
+		given, answer protocol.Answer
+		flags         *binding
 	)
-	var answer protocol.Answer
 	cmd := a.act(&cobra.Command{
 		Use:   "answer TICKET",
-		Short: "Give an agent, or an escalated handoff, what it asks for",
-		Long: `Answer gives an agent that took a handoff only on a condition what it needs:
+		Short: "Answer the question of an agent, or of an escalated handoff",
+		Long: `Answer meets the conditions of an agent that took a handoff conditionally: with
 context (--set, --text, -f), a permission (--permit), or a no (--deny). "handoff
-status TICKET" shows what is asked for, "handoff inbox" what waits for you.
+status TICKET" shows the question, "handoff inbox" all that wait for you.
 
 Each question has a number, which both show. --question N answers that one alone: where
 another one is asked by now, the answer is refused and changes nothing. Without it the
 question is answered that is open when the command begins.
 
 The source may answer, an authority above the agent that asks, and a person (human); never
-the agent itself. What was escalated is for the authority that has it, one above that, and a
-person. In a program of "handoff work" the command line is its agent, whatever --from is.
+the agent itself. An escalated handoff is for the authority that has it, one above that, and
+a person. In a program of "handoff work" the command line is its agent, whatever --from is.
 
 A handoff that was escalated is answered the same way, whether it is claimed or
 not: it goes back to the agent that escalated it, with the answer. To keep it,
@@ -114,11 +113,7 @@ incomplete, or you may not give it.`,
 				return err
 			}
 			a.from = cmp.Or(a.from, answer.By)
-			answer.Question = cmp.Or(question, answer.Question)
-			answer.Text = cmp.Or(text, answer.Text)
-			answer.DenyReason = cmp.Or(reason, answer.DenyReason)
-			answer.Permit, answer.Deny = answer.Permit || permit, answer.Deny || deny
-			answer.LetOthers = answer.LetOthers || letOthers
+			flags.over(&answer)
 			return addVariables(&answer.Variables, "--set", set)
 		},
 	}, func(ctx context.Context, s *api.Session, ticket string) (protocol.State, error) {
@@ -136,14 +131,9 @@ incomplete, or you may not give it.`,
 		return state, adviseRaise(err, ticket)
 	})
 	fs := cmd.Flags()
-	fs.IntVar(&question, "question", 0, "the number `N` of the question that it answers (default: the open one)")
+	flags = bind(fs, &given)
 	fs.StringVarP(&file, "file", "f", "", "read the answer from a JSON file, or stdin with -")
 	fs.StringArrayVar(&set, "set", nil, "variable `NAME=VALUE`; the value is JSON if it parses, else text (repeatable)")
-	fs.StringVar(&text, "text", "", "the answer in words")
-	fs.BoolVar(&permit, "permit", false, "give the permission that is asked for")
-	fs.BoolVar(&deny, "deny", false, "deny what is asked for, for good")
-	fs.BoolVar(&letOthers, "let-others", false, "with --deny: another agent, or the next authority, may decide")
-	fs.StringVar(&reason, "reason", "", "why it is denied")
 	a.fromFlag(cmd, "who answers")
 	return cmd
 }
@@ -195,16 +185,16 @@ func (a asker) Ask(ctx context.Context, verb string, question []byte) ([]byte, e
 
 // behind is an answer that lacks something.
 func behind(s ask.Position) error {
-	how := "cannot tell at the moment whether it has everything"
+	how := "does not know at the moment if it has everything"
 	if s.Behind > 0 {
 		how = fmt.Sprintf("has read %d of %d entries of the ledger", s.Seq, s.Seq+s.Behind)
 	}
-	return &behindError{"the index " + how + "; ask again when it has caught up, or see what it has with --stale"}
+	return &behindError{"the index " + how + "; ask again when it has caught up, or read its present state with --stale"}
 }
 
 // freshness is how much of the ledger an answer must have.
 type freshness struct {
-	Stale bool `flag:"stale" doc:"print what the index has, even if it has not read all of the ledger"`
+	Stale bool `flag:"stale" doc:"answer even if the index has not read all of the ledger"`
 }
 
 // ask returns a question of this freshness. With --stale the answer does not wait for more.
@@ -256,9 +246,9 @@ func newApprove(a *app) *cobra.Command {
 	cmd := a.verdictCommand(&cobra.Command{
 		Use:   "approve TICKET…",
 		Short: "Let an agent have a handoff that waits for an approval",
-		Long: `Approve says that the agent which a handoff waits for may have it: it is offered to
-that agent. "handoff inbox" lists what waits for you, and "handoff why TICKET" says who
-is asked, and why.
+		Long: `Approve lets the agent of a handoff have it: it is offered to that agent. "handoff
+inbox" lists the handoffs that wait for you, and "handoff why TICKET" explains who is
+asked, and why.
 
 An approval holds for this handoff and this agent. Should the agent refuse it, the next
 one is asked for anew; a retry is not. --any approves every agent. --agent names the one
@@ -267,13 +257,13 @@ that you were asked about: where it is another one by now, nothing is approved.
 The approver may approve it, an agent above the approver, and a person; never its source
 or the agent that gets it, unless that is a person.
 
-Exit codes: 0 approved; 9 it waits for no approval (any more), or not for yours.`,
+Exit codes: 0 approved; 9 it does not wait for an approval, or not for yours.`,
 		Example: `  handoff approve 5f0c…
   handoff approve 5f0c… --agent deployer --comment "after the freeze"
   handoff inbox -o jsonl | jq -r 'select(.why == "approval") | .ticket' | xargs handoff approve`,
 	}, &verdict, "approved", (*api.Session).Approve)
 	cmd.Flags().BoolVar(&verdict.Any, "any", false, "approve every agent that gets it")
-	cmd.Flags().StringVar(&verdict.Reason, "comment", "", "what there is to say about it")
+	cmd.Flags().StringVar(&verdict.Reason, "comment", "", "a remark for the history")
 	return cmd
 }
 
@@ -282,16 +272,16 @@ func newDeny(a *app) *cobra.Command {
 	cmd := a.verdictCommand(&cobra.Command{
 		Use:   "deny TICKET…",
 		Short: "End a handoff that waits for an approval",
-		Long: `Deny says that the agent which a handoff waits for may not have it: the handoff closes
+		Long: `Deny keeps a handoff from the agent that it is for: the handoff closes
 as rejected (approval_denied), and its source gets that as its return, if it expects one.
 To have another agent do it, hand it off again to that one.
 
 The approver may deny it, an agent above the approver, and a person; never its source or
 the agent that would get it, unless that is a person.
 
-What an agent asks for during its work is denied by "handoff answer TICKET --deny".
+To deny the question of an agent during its work: "handoff answer TICKET --deny".
 
-Exit codes: 0 denied; 9 it waits for no approval (any more), or not for yours.`,
+Exit codes: 0 denied; 9 it does not wait for an approval, or not for yours.`,
 		Example: `  handoff deny 5f0c… --reason "not before the release"`,
 	}, &verdict, "denied", (*api.Session).Deny)
 	cmd.Flags().StringVar(&verdict.Reason, "reason", "", "why; required")

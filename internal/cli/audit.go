@@ -19,9 +19,9 @@ func newAudit(a *app) *cobra.Command {
 		Use:   "audit",
 		Short: "Read the audit trail, export it, and check that it is whole",
 		Long: `The ledger is the audit trail: every change of a handoff is written before the handoff
-goes on, and never changed. An audit record is what such an entry says: initiated,
-accepted, rejected, completed, failed, timeout, escalated, cancelled, deferred, and noted
-for all else. docs/operations/audit.md has its fields, and how files are made.
+goes on, and never changed. Its audit record is one of: initiated, accepted, rejected,
+completed, failed, timeout, escalated, cancelled, deferred, and noted for all else.
+docs/operations/audit.md has its fields, and how files are made.
 
 The ledger keeps an entry for 190 days. "handoff audit export DIR", from a timer, keeps it
 for longer.`,
@@ -38,9 +38,9 @@ type auditFilter struct {
 	Tasks          []string             `flag:"task" doc:"of handoffs with this task {ID}; repeatable"`
 	Sources        []string             `flag:"source" doc:"records from this {AGENT} (their from_agent); repeatable"`
 	Targets        []string             `flag:"target" doc:"records about this {AGENT}, or capability (their to_agent); repeatable"`
-	HandoffSources []string             `flag:"handoff-source" doc:"of what this {AGENT} handed off; repeatable"`
-	HandoffTargets []string             `flag:"handoff-target" doc:"of what was handed to this {AGENT}, or to this capability; repeatable"`
-	Agents         []string             `flag:"agent" doc:"of what is with this {AGENT}, or was there last; repeatable"`
+	HandoffSources []string             `flag:"handoff-source" doc:"of handoffs from this {AGENT}; repeatable"`
+	HandoffTargets []string             `flag:"handoff-target" doc:"of handoffs to this {AGENT} or capability; repeatable"`
+	Agents         []string             `flag:"agent" doc:"of handoffs that this {AGENT} has, or had last; repeatable"`
 	Types          []protocol.AuditType `flag:"type" doc:"of this {TYPE}; repeatable: {}"`
 	Since          time.Time            `flag:"since" doc:"since {WHEN}: an instant, or a duration ago (2h, 3d)"`
 	Until          time.Time            `flag:"until" doc:"before {WHEN}"`

@@ -33,9 +33,10 @@ always exported whole.
 
 With a DIR it exports the ledger into files there, entry by entry. The first run writes
 all entries, and each later run a file with the entries since: run it from a timer, and
-the directory keeps what the ledger drops after 190 days. A file appears when it is
-complete and on the disk; of a run that was cut short the next run writes the rest. A
-directory belongs to one ledger. Check it with "handoff audit verify DIR --against-ledger".
+the directory keeps entries that the ledger drops after 190 days. A file appears when it
+is complete and on the disk; of a run that was cut short the next run writes the rest. A
+directory belongs to one ledger. Check it with "handoff audit verify DIR
+--against-ledger".
 
 Exit codes: 0 it is complete; 1 DIR cannot go on: another ledger, an entry that was dropped
 or is missing, a full disk; 3 no such ticket; 6 no engine or no index answers; 10 the index

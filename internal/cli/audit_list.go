@@ -31,8 +31,9 @@ func newAuditList(a *app) *cobra.Command {
 asks the index which handoffs are meant; the records themselves come from the ledger.
 --source, --target, --since and --until are about the records: a refusal is found by the
 agent that refused, an escalation by who passed it up. --handoff-source and
---handoff-target are about the handoff: all records of what an agent handed off. Those of the type noted (progress, reminders,
-retries) are left out unless asked for with --type noted.
+--handoff-target are about the handoff: all records of the handoffs from an agent. Those
+of the type noted (progress, reminders, retries) are left out unless asked for with
+--type noted.
 
 With -o json or jsonl records are complete; docs/operations/audit.md has their fields.
 

@@ -25,16 +25,16 @@ With files of "handoff audit export", or a directory of its files, it checks
 the same there, needs no engine, and finds lines that were changed, removed or moved, and
 an end that is missing.
 
-It lists what is wrong: file and line, the entry's number, the ticket, what it is. With -o
+It lists each problem with its file and line, the entry's number and the ticket. With -o
 json or jsonl it prints a report for each argument.
 
-A handoff whose beginning was dropped for its age is counted and is no problem. What was
-changed with everything behind it written anew shows only against another copy:
+A handoff whose beginning was dropped for its age is counted and is no problem. A change
+after which all later entries were rewritten shows only against another copy:
 --against-ledger compares a directory of exports with the ledger, entry by entry.
 
---writers also lists entries with an event that is not among those that the role named by
-its "by" makes: a result by a client, an end by an agent. A client that may append has
-said what is not its own to say. A forged entry that names the right role is not found.
+--writers also lists entries with an event that is not among those that the role named
+by its "by" makes: a result by a client, an end by an agent. A forged entry that names
+the right role is not found.
 
 Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no engine.`,
 		Example: `  handoff audit verify

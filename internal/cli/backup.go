@@ -17,11 +17,11 @@ func newBackup(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup DIR",
 		Short: "Copy the ledger, the bodies and the agents into a directory",
-		Long: `Backup writes into DIR what cannot be made again: the ledger, the packages and results
-that are too large for it, and the agents. DIR must not exist, or be empty. The engine
-stays in use meanwhile; the backup has everything that was acknowledged before it began,
-and is what it claims to be once backup.json is there. Queues, timers and who is present
-follow from the ledger and are not in it.
+		Long: `Backup writes into DIR the parts that cannot be recreated: the ledger, the packages and
+results that are too large for it, and the agents. DIR must not exist, or be empty. The
+engine stays in use meanwhile; the backup has everything that was acknowledged before it
+began, and is complete once backup.json exists. Queues, timers and who is present follow
+from the ledger and are not in it.
 
 Each folder is a snapshot as the servers make it; the nats command line reads it too.
 "handoff restore" puts a backup back.
@@ -51,15 +51,14 @@ func newRestore(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore DIR",
 		Short: "Put a backup into an engine that has no handoffs",
-		Long: `Restore puts what "handoff backup" wrote into DIR into an engine that has no handoffs: a
-new server or cluster, or with --data the directory of a "handoff dev" that does not run.
-DIR is read through before anything is changed; an engine with a ledger is refused.
+		Long: `Restore puts the backup in DIR into an engine that has no handoffs: a new server or
+cluster, or with --data the directory of a "handoff dev" that does not run. DIR is read
+through before anything is changed; an engine with a ledger is refused.
 
-Stop supervisors, indexes and workers first, and start them afterwards: a supervisor then
-makes the queues and timers again from the ledger, and an index begins anew. What was
-handed off after the backup is not there; a worker that still holds it loses its lease. An
-open handoff goes on where it was when the backup was made: what a worker did since is
-done again.
+Stop supervisors, indexes and workers first, and start them afterwards: a supervisor
+then recreates the queues and timers from the ledger, and an index begins anew. Handoffs
+submitted after the backup are gone, and a worker that holds one loses its lease. An
+open handoff goes on from its state in the backup: later work on it is repeated.
 
 --replicas and --fsync are those of "handoff topology ensure", and may be others than the
 backup's engine had.

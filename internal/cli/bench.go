@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
@@ -18,18 +19,17 @@ import (
 )
 
 func newBench(a *app) *cobra.Command {
-	var (
-		cfg   bench.Config
-		flags benchFlags
-	)
+	var packages string
+	cfg := bench.Config{Duration: bench.DurationDefault, Warmup: bench.WarmupDefault, Submitters: bench.SubmittersDefault, Slots: bench.SlotsDefault, Agents: 1,
+		Size: bench.SizeDefault, Fsync: embedded.FsyncAlways, Replicas: 1, Deferred: bench.DeferredDefault, Probes: bench.ProbeDefault, Rounds: 1}
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure how many handoffs a second, and how fast each",
-		Long: `Bench hands off as fast as it can (or at --rate), from submit to complete, and says
-how many a second and how long each took. Everything of production is there: a
-supervisor that gets what needs it, timers that are armed and fire, offers it makes
-again, workers with leases. Afterwards the ledger is read and proves that every
-handoff closed exactly once, with success; else it fails.
+		Long: `Bench hands off as fast as it can (or at --rate), from submit to complete, and prints
+how many a second and how long each took. Everything of production takes part: a
+supervisor, timers that are armed and fire, offers that are made again, workers with
+leases. Afterwards the ledger is read and proves that every handoff closed exactly once,
+with success; else it fails.
 
 The engine is a node in this process, in a temporary directory; --data DIR keeps one.
 With --nats URL (the flag; $NATS_URL does not count here) it is the engine there, which
@@ -44,7 +44,11 @@ one is, status is a read by ticket beside all that. One in a hundred handoffs
 (--deferred) is first answered "not now" and comes back a second later by its timer;
 those are counted, and their latencies shown apart.
 
---baseline runs the bare engine beside: the same messages stored, delivered and
+--via nats,http measures sources and workers that go through a gateway, which runs in
+this process, and compares the ways in each round: the processor time of a handoff is
+that of sources, gateway, workers and engine together.
+
+--baseline runs the bare engine, too: the same messages stored, delivered and
 acknowledged with no protocol, in the same process for the same time; the ratio is our
 share of that. --rounds alternates and takes medians. A figure worth quoting takes
 90 s and several rounds, on a machine that does nothing else.
@@ -53,14 +57,15 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 		Example: `  handoff bench
   handoff bench --duration 90s --baseline --rounds 3 --fsync interval -o json
   handoff bench --rate 200                        # how fast is one, when there is no crowd
+  handoff bench --via nats,http --rounds 3        # the processor time of each way in
   handoff bench --packages ./packages --submitters 128
   handoff bench -s nats://engine:4222 --replicas 3`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			flags.apply(a, &cfg)
-			if flags.packages != "" {
+			a.completeBench(&cfg)
+			if packages != "" {
 				var err error
-				if cfg.Packages, err = bench.ReadPackages(a.path(flags.packages)); err != nil {
+				if cfg.Packages, err = bench.ReadPackages(a.path(packages)); err != nil {
 					return err
 				}
 			}
@@ -81,7 +86,13 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 			return a.bench(cmd.Context(), cfg)
 		},
 	}
-	flags.declare(a, cmd, &cfg)
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bind(all, &cfg)
+	all.StringVar(&packages, "packages", "", "submit the packages in `DIR` instead: each *.json, each line of a *.jsonl")
+	all.StringSliceVar(&cfg.Via, "via", []string{bench.ViaInside}, "reach the engine `WAY`: inside, nats, http; several are compared with the first")
+	inOrder(cmd.Flags(), all, "duration n warmup rate submitters slots agents workers-as-processes open size packages fsync replicas data deferred probes index stored baseline via")
+	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
+	a.words(cmd, "via", bench.Ways...)
 	return cmd
 }
 
@@ -109,54 +120,16 @@ func (a *app) bench(ctx context.Context, cfg bench.Config) error {
 	return errors.Join(a.value(report), err)
 }
 
-// benchFlags are those that are not fields of bench.Config as they are.
-type benchFlags struct {
-	fsync, packages string
-	deferred        float64
-	probes          int
-}
-
-// declare declares all flags, of cfg and its own.
-func (f *benchFlags) declare(a *app, cmd *cobra.Command, cfg *bench.Config) {
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	durationVar(fs, &cfg.Duration, "duration", bench.DurationDefault, "how long to measure")
-	fs.IntVar(&cfg.N, "n", 0, "measure `N` handoffs instead, however long they take")
-	durationVar(fs, &cfg.Warmup, "warmup", bench.WarmupDefault, "how long to go on before")
-	fs.Float64Var(&cfg.Rate, "rate", 0, "submit `N` a second, whatever becomes of them (default: as many as it takes)")
-	fs.IntVar(&cfg.Submitters, "submitters", bench.SubmittersDefault, "`N` that submit at a time")
-	fs.IntVar(&cfg.Slots, "slots", bench.SlotsDefault, "`N` handoffs worked on at a time, in all")
-	fs.IntVar(&cfg.Agents, "agents", 1, "`N` agents, each with one worker")
-	fs.IntVar(&cfg.Processes, "workers-as-processes", 0, "run the workers as `N` processes that share agents and slots")
-	fs.IntVar(&cfg.Open, "open", 0, fmt.Sprintf("`N` handoffs open at most (default %d, with --rate %d)", bench.OpenDefault, bench.OpenRateDefault))
-	fs.IntVar(&cfg.Size, "size", bench.SizeDefault, "`BYTES` of a package as stored")
-	fs.StringVar(&f.packages, "packages", "", "submit the packages in `DIR` instead: each *.json, each line of a *.jsonl")
-	fs.StringVar(&f.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
-	fs.IntVar(&cfg.Replicas, "replicas", 1, "1, or 3 nodes in this process; with --nats, make the streams there with so many")
-	fs.StringVar(&cfg.Dir, "data", "", "`DIR` to keep the node's data in (default: a temporary one)")
-	fs.Float64Var(&f.deferred, "deferred", 0.01, "`SHARE` of the handoffs that is answered \"not now\" first")
-	fs.IntVar(&f.probes, "probes", bench.ProbeDefault, "statuses to read each second")
-	fs.BoolVar(&cfg.Index, "index", false, "keep an index beside, as handoff dev does")
-	fs.IntVar(&cfg.Stored, "stored", 0, "put `N` closed handoffs into the ledger first")
-	fs.BoolVar(&cfg.Baseline, "baseline", false, "run the bare engine beside, and show the ratio")
-	fs.IntVar(&cfg.Rounds, "rounds", 1, "do it all `N` times, and take medians")
-	fs.StringVar(&cfg.Profile, "profile", "", "write a CPU profile of the measurement to `FILE`")
-	fs.StringVar(&cfg.MemProfile, "memprofile", "", "write a profile of the allocations to `FILE`")
-	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
-}
-
-// apply sets the values in which the flags differ from bench.Config.
-func (f *benchFlags) apply(a *app, cfg *bench.Config) {
+// completeBench completes the values of the flags: 0 is the default there, and none at all here.
+func (a *app) completeBench(cfg *bench.Config) {
 	cfg.Dir, cfg.Profile, cfg.MemProfile = a.path(cfg.Dir), a.path(cfg.Profile), a.path(cfg.MemProfile)
-	cfg.Fsync = embedded.Fsync(f.fsync)
-	// 0 is the default there, and none at all here.
 	if cfg.Warmup == 0 {
 		cfg.Warmup = -1
 	}
-	if cfg.Deferred = f.deferred; cfg.Deferred == 0 {
+	if cfg.Deferred == 0 {
 		cfg.Deferred = -1
 	}
-	if cfg.Probes = f.probes; cfg.Probes == 0 {
+	if cfg.Probes == 0 {
 		cfg.Probes = -1
 	}
 	// Decisions and endings would be a line for each handoff.
@@ -193,6 +166,14 @@ func (a *app) benchText(r bench.Report) error {
 		"memory", fmt.Sprintf("%d MiB at most, %d MiB of heap at the end", r.Memory.PeakBytes>>20, r.Memory.HeapBytes>>20),
 		"proved", fmt.Sprintf("%d submitted, %d closed once and with success", r.Proof.Submitted, r.Proof.Closed),
 	)
+	if err == nil && len(r.Ways) > 0 {
+		rows := [][]string{{"VIA", "HANDOFFS/S", "PROCESSOR µS", "RATIO", "ALLOCATIONS"}}
+		for _, way := range r.Ways {
+			rows = append(rows, []string{way.Via, fmt.Sprintf("%.0f", way.PerSecond), micros(way.CPUPerHandoff), fmt.Sprintf("%.2f", way.CPURatio), fmt.Sprintf("%.0f", way.AllocsPerHandoff)})
+		}
+		a.printf("\n")
+		err = a.table(rows)
+	}
 	if err != nil || r.Baseline == nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 const claimLease = 10 * time.Minute
 
 func newClaim(a *app) *cobra.Command {
-	var request api.Claim
+	request := api.Claim{Lease: claimLease}
 	cmd := &cobra.Command{
 		Use:   "claim --agent AGENT",
 		Short: "Take the next handoff from an agent's queue",
@@ -40,8 +40,8 @@ An agent that polls goes through these steps:
 and hands off work with submit --under LEASE, and await LEASE.
 
 Its agent counts as present while the LEASE lives, and for its patience after each
-claim, also one that finds nothing (poll_patience_ms in its profile, 5 min): what is
-offered to it meanwhile waits for its next claim.
+claim, also one that finds nothing (poll_patience_ms in its profile, 5 min): offers
+meanwhile wait for its next claim.
 
 An offer that is not acknowledged in time goes back to the queue, whatever heartbeats
 there are: within 30 s, or the ack_timeout_ms of the handoff's policy. An agent that thinks
@@ -61,28 +61,24 @@ limit_clock, supplements, trail,
 returns, traceparent (the span that the work is; see "handoff heartbeat"), package.
 
 A message in the queue that is no offer is removed, and a handoff whose package is gone
-or damaged is refused as unreadable; both are said on stderr, and the next offer is
+or damaged is refused as unreadable; stderr has a line about each, and the next offer is
 claimed.
 
-An agent with max_concurrency has no more than that in hand, its claims and its workers'
-handoffs together: over it nothing is claimed, and the reason is at_capacity.
+An agent has at most max_concurrency handoffs, its claims and those of its workers
+together: beyond that nothing is claimed, and the reason is at_capacity.
 
 --gateway (or HANDOFF_GATEWAY=1) goes through a gateway, with --accept. Commands that
 are given its LEASE go through a gateway, too.
 
-Exit codes: 0 claimed; 8 nothing to claim (the message says at_capacity where that is
-why); 9 no such agent.`,
+Exit codes: 0 claimed; 8 nothing to claim (the message has at_capacity if that is why);
+9 no such agent.`,
 		Example: `  handoff claim --agent reviewer --wait 30s > claimed
   LEASE=$(sed -n 's/^LEASE //p' claimed)
   handoff claim --agent reviewer --accept -o json | jq -r .package.task.description`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.claim(cmd, request) },
 	}
-	cmd.Flags().StringVar(&request.Agent, "agent", "", "the agent to claim for (default $HANDOFF_AGENT)")
-	durationVar(cmd.Flags(), &request.Wait, "wait", 0, "wait this long for an offer (default: take what is there)")
-	durationVar(cmd.Flags(), &request.Lease, "lease", claimLease, "how long the claim lives without a heartbeat")
-	cmd.Flags().BoolVar(&request.Accept, "accept", false, "accept at once and begin, without a separate ack")
-	fieldVar(cmd.Flags(), &request.AckWithin, "ack-within", "acknowledge within this, at most 1h (default: the handoff's ack_timeout_ms, 30s; 1h for human)")
+	bind(cmd.Flags(), &request)
 	a.gatewayFlag(cmd)
 	a.agentFlags(cmd, "agent")
 	return cmd
@@ -153,7 +149,7 @@ func (a *app) held(h api.Held, err error) error {
 		return err
 	}
 	if h.ReturnsErr != nil { // it is claimed all the same, and they can be read by their tickets
-		a.notef("handoff: what came back could not be read: %v\n", h.ReturnsErr)
+		a.notef("handoff: the answer could not be read: %v\n", h.ReturnsErr)
 	}
 	v := claimView{
 		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,

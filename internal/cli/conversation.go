@@ -18,21 +18,20 @@ import (
 
 var conversationHelp = `Conversation lists the handoffs whose context has this conversation_id, the oldest
 first: all of them, and of no other conversation, however alike their ids. --from and
---to leave those from one agent, or to one: whom they were for (an agent, or what it
-must be able to do), or who had them then, after a reroute or an escalation.
+--to leave those from one agent, or to one: whom they were for (an agent or a
+capability), or who had them then, after a reroute or an escalation.
 
 --last prints the one that was submitted last, --count how many there are, and from
 each source to each name: how many asked for it, and how many it had.
 
 --full adds to each handoff its trace id, the user's intent and the messages of the
 conversation that were handed off with it, read from the ledger: at most ` + fmt.Sprint(fullMax) + `
-handoffs, unless --limit says another number. With -o json and jsonl these are the
-fields trace_id, user_intent and conversation_history of a row, and context_trace_id is
-the trace id that the package says of itself; gone is true where the ledger does not
-have the handoff any more.
+handoffs, unless --limit has another number. With -o json and jsonl these are the fields
+trace_id, user_intent and conversation_history of a row, and context_trace_id is the
+trace id in the package; gone is true if the ledger no longer has the handoff.
 
-It asks an index (handoff index; handoff dev has one); see handoff list --help for
-what it vouches for, and for what -o json and jsonl print.
+It asks an index (handoff index; handoff dev has one); handoff list --help describes its
+guarantees, and the output of -o json and jsonl.
 
 Exit codes: 0 here it is, empty or not; 6 no index answers; 9 an ID that no
 conversation can have; 10 the index is behind.`

@@ -27,10 +27,10 @@ func newDead(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dead",
 		Aliases: []string{"dead-letters"},
-		Short:   "See what closed without success, and send it off again",
+		Short:   "List handoffs that closed without success, and redrive them",
 		Long: `Dead letters are handoffs that closed without success: failed, timeout, rejected,
 cancelled, rolled_back. They are a view of the ledger, not a queue of their own, and
-nothing has to be done about them.`,
+they need no action.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: refuseUnknown,
 	}
@@ -51,7 +51,7 @@ func checkDead(q ask.DeadQuery) error {
 		}
 	}
 	if q.Outcome != "" && !slices.Contains(unsuccessful, string(q.Outcome)) {
-		return usagef("--outcome %s: what closed without success is %s", q.Outcome, strings.Join(unsuccessful, ", "))
+		return usagef("--outcome %s: must be %s", q.Outcome, strings.Join(unsuccessful, ", "))
 	}
 	if q.Limit < 0 {
 		return usagef("--limit %d is negative", q.Limit)
@@ -67,7 +67,7 @@ func newDeadList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List what closed without success",
+		Short:   "List the handoffs that closed without success",
 		Long: `List shows the handoffs that closed without success, the last to close at the end.
 Those that were redriven are left out: they live on under another ticket. With -o
 json or jsonl each is the handoff's state.
@@ -133,8 +133,8 @@ func newDeadShow(a *app) *cobra.Command {
 		Use:     "show TICKET",
 		Aliases: []string{"info"},
 		Short:   "Show one of them: its end, its trail, its package",
-		Long: `Show prints what there is to know before a decision: how the handoff ended, who
-refused, asked and failed on the way, and what was handed off. With -o json it is
+		Long: `Show prints the facts for a decision: how the handoff ended, who refused, asked and
+failed on the way, and the package. With -o json it is
 one object: state, trail, package.
 
 Exit codes: 0 here it is; 9 it is open, or closed with success; 3 no such ticket.`,
@@ -199,8 +199,8 @@ func newDeadRedrive(a *app) *cobra.Command {
 		Use:   "redrive TICKET… | --all --yes",
 		Short: "Submit them again, as new handoffs that name their origin",
 		Long: `Redrive submits the package of a handoff that closed without success again. It gets a
-ticket of its own, which is printed beside the old one, and names its origin; its worker
-sees the trail. It leaves the inbox and the list of dead letters. What was
+ticket of its own, which is printed next to the old one, and names its origin; its worker
+sees the trail. It leaves the inbox and the list of dead letters. A handoff that was
 redriven already is refused.
 
 A group is redriven whole, all of its members; a member of one alone. The agents that
@@ -211,7 +211,7 @@ the members of groups that are among them. It needs --yes; without that they are
 listed, and nothing is done. Each is printed when it is done; one that cannot be
 redriven does not keep the others from it.
 
-Exit codes: 0 all were redriven; 9 one was refused, and the message says which.`,
+Exit codes: 0 all were redriven; 9 one was refused, and the message names it.`,
 		Example: `  handoff dead redrive 5f0c…
   handoff dead redrive 5f0c… --to expert
   handoff dead redrive --all --agent reviewer --since 2h --yes`,
@@ -267,7 +267,7 @@ func (a *app) toRedrive(ctx context.Context, s *api.Session, o *redriveOptions) 
 	case len(states) == 0:
 		a.notef("handoff: no dead letters\n")
 	case !o.Yes:
-		return nil, errors.Join(a.deadLetters(states), usagef("these %d would be redriven; say so with --yes", len(states)))
+		return nil, errors.Join(a.deadLetters(states), usagef("these %d would be redriven; do it with --yes", len(states)))
 	}
 	tickets := make([]string, len(states))
 	for i, s := range states {

@@ -26,8 +26,10 @@ import (
 
 // doctorOptions are the flags of doctor.
 type doctorOptions struct {
-	self, repair bool
-	skip, mend   []string
+	Self   bool     `flag:"self" doc:"check this process alone"`
+	Repair bool     `flag:"repair" doc:"have every handoff looked at now, and check nothing"`
+	Mend   []string `flag:"mend,,each" doc:"go back to the last entry of this {TICKET} that can be read; repeatable"`
+	Skip   []string `flag:"skip,,each" doc:"leave out this {CHECK}; repeatable"`
 }
 
 func newDoctor(a *app) *cobra.Command {
@@ -38,37 +40,50 @@ func newDoctor(a *app) *cobra.Command {
 		Long: `Doctor checks everything that handoffs depend on, one line each, and names a remedy for each
 problem. It changes nothing. The checks, with the state that is ok:
 
-  engine       answers in time                   queues    none is stuck, paused or full
-  version      a release that is new enough      workers   each agent with offers has a
-  store        JetStream is on, and has room               worker
-  streams      exist, with the right settings    paused    no paused agent has offers
-  space        no stream is near a limit         takers    each offer is for an agent
-  replicas     up to date                        strays    no foreign messages in the
-  fsync        a power cut loses nothing                   streams
-  clock        agrees with the engine's          stuck     every handoff can go on
-  supervisors  run, and keep up                  late      no decision is late
-  breakers     all are closed                    gates     each can open, no lock is left
-  deadlocks    no handoffs wait for each other   age       the ledger keeps all open ones
-  lineages     no lineage is very deep           ledger    every handoff can be read
-  people       counts handoffs for a person      index     one answers, and keeps up
+  engine       answers in time
+  version      a release that is new enough
+  store        JetStream is on, and has room
+  streams      exist, with the right settings
+  space        no stream is near a limit
+  replicas     up to date
+  fsync        a power cut loses nothing
+  clock        agrees with the engine's
+  supervisors  run, and keep up
+  breakers     all are closed
+  deadlocks    no handoffs wait for each other
+  lineages     no lineage is very deep
+  people       counts handoffs for a person
+  queues       none is stuck, paused or full
+  workers      each agent with offers has a worker
+  paused       no paused agent has offers
+  takers       each offer is for an agent
+  strays       no foreign messages in the streams
+  stuck        every handoff can go on
+  late         no decision is late
+  gates        each can open, no lock is left
+  age          the ledger keeps all open ones
+  ledger       every handoff can be read
+  index        one answers, and keeps up
 
 warn: it works, and something should be done. fail: something does not work, or soon
 will not. --skip leaves out a check that you accept.
 
 --self checks this process alone: the program, its settings, its connection, its clock.
-Where $HANDOFF_METRICS says at what address a process here shows how it is (--metrics),
---self asks that one instead, within 5 s: whether its loops turn and it can do its work.
-That is for the health check of a container; it connects to nothing else.
---repair asks for a reconcile of every handoff now: offers are put back where they belong,
-and every handoff that is open, or that owes something, is woken. It decides nothing,
-and is safe while everything runs; supervisors do the rest.
+If $HANDOFF_METRICS has the address of a process here (--metrics), --self asks that
+process instead, within 5 s: whether its loops turn and it can do its work. That is for
+the health check of a container; it connects to nothing else.
+
+--repair asks for a
+reconcile of every handoff now: offers are put back where they belong, and every handoff
+that is open, or that owes something, is woken. It decides nothing, and is safe while
+everything runs; supervisors do the rest.
 
 --mend TICKET is for a handoff whose last entry in the ledger cannot be read: it goes
 back to the last entry that can, and on from there. Later entries did not happen then. An entry of a newer version is refused: update this program instead.
 
 It reads the head of every handoff in the ledger.
 
-Exit codes: 0 all is well; 1 a check says warn or fail.`,
+Exit codes: 0 all is well; 1 a check warns or fails.`,
 		Example: `  handoff doctor
   handoff doctor --skip fsync -o jsonl | jq -r 'select(.status != "ok") | .message'
   handoff doctor --repair
@@ -80,30 +95,26 @@ Exit codes: 0 all is well; 1 a check says warn or fail.`,
 			ctx, cancel := context.WithTimeout(cmd.Context(), ledgerWithin)
 			defer cancel()
 			switch {
-			case o.self:
-				return a.findings(a.examineSelf(ctx, o.skip))
-			case len(o.mend) > 0:
-				return a.mend(ctx, o.mend)
-			case o.repair:
+			case o.Self:
+				return a.findings(a.examineSelf(ctx, o.Skip))
+			case len(o.Mend) > 0:
+				return a.mend(ctx, o.Mend)
+			case o.Repair:
 				return a.repair(ctx)
 			}
-			return a.findings(doctor.Judge(doctor.Examine(ctx, a.access(), o.skip), o.skip))
+			return a.findings(doctor.Judge(doctor.Examine(ctx, a.access(), o.Skip), o.Skip))
 		},
 	}
-	fs := cmd.Flags()
-	fs.BoolVar(&o.self, "self", false, "check this process alone")
-	fs.BoolVar(&o.repair, "repair", false, "have every handoff looked at now, and check nothing")
-	fs.StringArrayVar(&o.mend, "mend", nil, "go back to the last entry of this `TICKET` that can be read; repeatable")
-	fs.StringArrayVar(&o.skip, "skip", nil, "leave out this `CHECK`; repeatable")
+	bind(cmd.Flags(), &o)
 	a.words(cmd, "skip", doctor.CheckNames()...)
 	return cmd
 }
 
 func (o *doctorOptions) check(*cobra.Command, []string) error {
-	if o.self && (o.repair || len(o.mend) > 0) {
+	if o.Self && (o.Repair || len(o.Mend) > 0) {
 		return usagef("--self changes nothing: leave out --self, or --repair and --mend")
 	}
-	for _, name := range o.skip {
+	for _, name := range o.Skip {
 		if !slices.Contains(doctor.CheckNames(), name) {
 			return usagef("--skip %s: the checks are %s", name, strings.Join(doctor.CheckNames(), ", "))
 		}
@@ -332,7 +343,7 @@ func aboutConnection(name string) bool {
 func judgeProgram() doctor.Finding {
 	path, err := os.Executable()
 	if err != nil {
-		return doctor.Warn("start it by its path", "cannot tell where it is: %v", err)
+		return doctor.Warn("start it by its path", "does not know where it is: %v", err)
 	}
 	return doctor.OK("handoff %s, protocol %s, %s, %s/%s, at %s", programVersion(), protocol.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH, path)
 }
@@ -367,7 +378,7 @@ func (a *app) judgeSettings() doctor.Finding {
 			continue
 		}
 		if _, err := os.ReadFile(path); err != nil {
-			return doctor.Fail("say which file it is: --creds, --tlsca, $NATS_CREDS, $NATS_CA", "the %s cannot be read: %v", name, err)
+			return doctor.Fail("name the file: --creds, --tlsca, $NATS_CREDS, $NATS_CA", "the %s cannot be read: %v", name, err)
 		}
 	}
 	if me := a.env("HANDOFF_AGENT"); me != "" {
@@ -392,7 +403,7 @@ func whereToAsk(addr string) (string, error) {
 	}
 	switch ip := net.ParseIP(host); {
 	case port == "0":
-		return "", errors.New("port 0 is any port: it cannot be told which to ask")
+		return "", errors.New("port 0 is any port: name the port to ask")
 	case ip != nil && ip.IsUnspecified() && ip.To4() == nil:
 		host = "::1"
 	case ip != nil && ip.IsUnspecified():

@@ -54,7 +54,7 @@ type exitRow struct {
 // It is also the text of "handoff help exit-codes".
 var exits = []exitRow{
 	{exitDone, "done", "done", func(err error) bool { return err == nil }},
-	{exitInterrupted, "interrupted", "interrupted with Ctrl-C; dev, gateway, index, supervise and work drain and exit with 0, and with 130 at a second Ctrl-C or when they have not ended in their time",
+	{exitInterrupted, "interrupted", "interrupted with Ctrl-C; dev, gateway, index, notify, supervise and work drain and exit with 0, and with 130 at a second Ctrl-C or when they have not ended in their time",
 		func(err error) bool { return errors.Is(err, errInterrupted) }},
 	{exitUsage, "usage", "the command line is wrong", is[*usageError]},
 	{exitStillOpen, "still_open", "still open when the wait ended, or no result yet; the wait changed nothing", func(err error) bool {
@@ -64,10 +64,10 @@ var exits = []exitRow{
 	{exitNoSuccess, "no_success", "closed without success: failed, timeout, rejected, cancelled, rolled back", is[*outcomeError]},
 	{exitNoTicket, protocol.CodeNotFound, "no such ticket", hasCode(protocol.CodeNotFound)},
 	{exitNothing, protocol.CodeNothingToClaim, "nothing to claim", hasCode(protocol.CodeNothingToClaim)},
-	{exitLease, protocol.CodeLeaseLost, "the lease is lost, or was never given out; nothing was changed", func(err error) bool {
+	{exitLease, protocol.CodeLeaseLost, "the lease is lost, or was never issued; nothing was changed", func(err error) bool {
 		return errors.Is(err, broker.ErrLeaseLost) || hasCode(protocol.CodeLeaseLost, protocol.CodeLeaseInvalid)(err)
 	}},
-	{exitBehind, protocol.CodeBehind, "the index is behind; --stale prints what it has", func(err error) bool {
+	{exitBehind, protocol.CodeBehind, "the index is behind; --stale answers all the same", func(err error) bool {
 		return is[*behindError](err) || hasCode(protocol.CodeBehind)(err)
 	}},
 	{exitDamaged, "damaged", "the ledger has lost entries: nothing is offered (docs/operations/damage.md)", is[*integrity.DamagedError]},
@@ -161,7 +161,7 @@ func newExitCodes() *cobra.Command {
 	b.WriteString(`
 Errors go to stderr as "handoff: field: message"; with -o json or jsonl as one
 line {"code","field","message","source","target"}. Codes are stable words.`)
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+	return &cobra.Command{Use: "exit-codes", Short: "The exit codes", Long: b.String()}
 }
 
 var errInterrupted = errors.New("interrupted")
@@ -250,7 +250,7 @@ const sameSignal = 250 * time.Millisecond
 // endFor returns how long a command may take to end; work sets its own limit.
 func endFor(command string) time.Duration {
 	switch command {
-	case "gateway", "index", "supervise":
+	case "gateway", "index", "notify", "supervise":
 		return serviceEnd
 	case "dev", "restore", "bench", benchWorkerCommand, "demo", demo.TetherCommand, demo.AgentCommand:
 		return devEnd
@@ -290,7 +290,7 @@ func (a *app) endOn(signals <-chan os.Signal, ended <-chan struct{}, cancel cont
 			}
 			last = time.Now()
 			if hurry, ok := a.hurry.Load().(func()); ok && !a.hurried.Swap(true) {
-				a.notef("handoff: a second signal: gives back what it holds, and ends\n")
+				a.notef("handoff: a second signal: releases its handoffs, and ends\n")
 				hurry()
 				within, after = goodbye, "a second signal"
 				late.Reset(within)

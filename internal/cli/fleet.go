@@ -27,12 +27,12 @@ func newFleet(a *app) *cobra.Command {
 	})
 	cmd := &cobra.Command{
 		Use:   "fleet",
-		Short: "See and change what holds for all agents",
+		Short: "Read and change the settings of all agents",
 		Long: `Fleet prints the settings that hold for all agents, and changes them. The profile of
 an agent (handoff agents put) wins over them, and a package (handoff submit) over both.
 
-A change holds for what is offered from then on; processes that submit all the time
-have it within 10 seconds. What waits in a queue already keeps its policy.`,
+A change holds for offers from then on; processes that submit all the time have it
+within 10 seconds. Handoffs that wait in a queue already keep their policy.`,
 		Example: `  handoff fleet
   handoff fleet set policy.on_no_taker=queue
   handoff fleet unset policy.on_no_taker`,

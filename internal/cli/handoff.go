@@ -24,7 +24,7 @@ func (o *submitOptions) checkChild(inProgram bool) error {
 	case inProgram:
 		with = "--await block"
 	case o.Under == "" && o.awaits(): // no worker would be woken
-		return usagef("--await block is for a program that handoff work runs, and for what is handed off from a LEASE (--under); to wait here, write --wait")
+		return usagef("--await block is for a program that handoff work runs, and for hand-offs from a LEASE (--under); to wait here, write --wait")
 	case o.Under == "":
 		return nil
 	}
@@ -78,7 +78,7 @@ func (a *app) handOff(ctx context.Context, s *source, lease string, pkg protocol
 
 func newAwait(a *app) *cobra.Command {
 	cmd := a.leaseCommand("await LEASE [TICKET…]",
-		"Let go until what was handed off has ended",
+		"Let go of a handoff until those that it handed off have ended",
 		`Await lets go of the handoff until others that it has handed off (submit --under) have
 closed, however they ended: those named, or all that this attempt has handed off or found
 again. No attempt is charged, and

@@ -18,8 +18,8 @@ func newHistory(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "history TICKET",
 		Short: "Show everything that happened to a handoff",
-		Long: `History reads the ledger's entries of one handoff, oldest first: when, how long
-after the event before, what, by whom. With -o json or jsonl it is complete: each
+		Long: `History reads the ledger's entries of one handoff, oldest first: when, how long after
+the event before, the event, and by whom. With -o json or jsonl it is complete: each
 entry with its sequence, its hash, its events and the state after them.`,
 		Example: `  handoff history 5f0c…
   handoff history 5f0c… -o jsonl | jq -r '.events[].type'`,

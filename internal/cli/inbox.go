@@ -38,7 +38,7 @@ func newInbox(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "inbox",
-		Short: "List what waits for a person, or an agent",
+		Short: "List the handoffs that wait for a person, or an agent",
 		Long: `Inbox lists the handoffs that wait for an agent or a person, and why: approvals first, then
 the most urgent.
 
@@ -47,7 +47,7 @@ the most urgent.
   budget_exhausted  it goes on once its budget is raised: handoff raise TICKET
   question    an agent asks for context or a permission: handoff answer TICKET
   escalation  it was passed up to them: handoff answer, take, reroute or rollback it
-  offer       it stands in their queue: handoff take TICKET, or handoff claim
+  offer       it is in their queue: handoff take TICKET, or handoff claim
   held        they have it in their hands: go on with their LEASE
   look        it closed in a way that they should see (the work ran out of time, or
               came back undone): handoff dead redrive TICKET, or handoff dismiss TICKET
@@ -235,8 +235,8 @@ func newDismiss(a *app) *cobra.Command {
 	cmd := a.actOnEach(&cobra.Command{
 		Use:   "dismiss TICKET…",
 		Short: "Take closed handoffs out of the inbox",
-		Long: `Dismiss says of handoffs that closed without success that they have been seen:
-they leave the inbox, and stay in "handoff dead list". Dismissing twice is harmless.
+		Long: `Dismiss marks handoffs that closed without success as seen: they leave the inbox, and
+stay in "handoff dead list". Dismissing twice is harmless.
 
 Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		Example: `  handoff dismiss 5f0c… --note "known outage"
@@ -249,7 +249,7 @@ Exit codes: 0 they are in no inbox; 9 one is still open, and waits for an act.`,
 		}
 		return a.line(dossier.StateOf(state), "%s  dismissed\n", state.Ticket)
 	})
-	cmd.Flags().StringVar(&note, "note", "", "what there is to say about it")
+	cmd.Flags().StringVar(&note, "note", "", "a remark for the history")
 	a.fromFlag(cmd, "who dismisses it")
 	return cmd
 }

@@ -26,7 +26,7 @@ type listFlags struct {
 	All    bool      `flag:"all" doc:"all of them"`
 	Count  bool      `flag:"count" doc:"print how many there are instead"`
 	By     []ask.By  `flag:"by,,commas" doc:"with --count: how many of each {FIELD}, up to three"`
-	Watch  bool      `flag:"watch" doc:"go on, and show what changes"`
+	Watch  bool      `flag:"watch" doc:"go on, and show changes"`
 	Fresh  freshness `flag:""`
 	table  table     // how it looks to people
 	alone  bool      // the cursor is not printed
@@ -37,7 +37,7 @@ func newList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List or count handoffs: by agent, phase, outcome, age, words and more",
+		Short:   "List or count handoffs: by agent, phase, outcome, age, words",
 		Long: `List shows the handoffs that all the filters leave. A filter that is given more than
 once, or with commas, takes any of its values.
 
@@ -47,18 +47,17 @@ right while handoffs are added. It is good for the same filters and order alone;
 beside one, --since and the like are instants.
 
 --count prints how many there are, with --by also how many of each of these:
-` + strings.Join(asWords(ask.Bys), ", ") + `.
-A count by target says two things of each name: how many asked for it (COUNT), and how
-many were with it, whichever agent was asked (HAD).
+` + strings.Join(asWords(ask.Bys), ", ") + `. A count by target has two numbers for each name: how many asked for it (COUNT), and
+how many were with it, whichever agent was asked (HAD).
 
 --watch goes on until Ctrl-C: on a terminal the list is drawn again when something
 changes; with -o jsonl, or into a file, each handoff that changes is printed.
 
-It asks an index (handoff index; handoff dev has one). What was acknowledged before
-you ask is in the answer; if the index cannot vouch for that within 2 s, nothing is
-printed, unless you say --stale. With -o json the answer is one object that says what
-it rests on (seq, behind, complete); with -o jsonl each handoff is a line, and a line
-on standard error says that.
+It asks an index (handoff index; handoff dev has one). The answer has all that was
+acknowledged before you ask; if the index cannot guarantee that within 2 s, nothing is
+printed, except with --stale. With -o json the answer is one object with seq, behind and
+complete, the state of the index; with -o jsonl each handoff is a line, and a line on
+standard error has these three.
 
 Exit codes: 0 here it is, empty or not; 6 no index answers; 9 a filter or a
 cursor is refused; 10 the index is behind.`,

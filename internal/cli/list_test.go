@@ -148,7 +148,7 @@ func TestListIsFreshOrSaysSo(t *testing.T) {
 
 	c.set(func() { c.stand.Behind = 0 })
 	run(exitBehind, "list")
-	if !strings.Contains(notes.String(), "cannot tell") {
+	if !strings.Contains(notes.String(), "does not know") {
 		t.Errorf("it says %s", notes.String())
 	}
 	c.set(func() { c.stand.Complete = true })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/redact"
 	"github.com/agenthandoff/handoff/worker"
@@ -41,9 +42,11 @@ type packageFlags struct {
 	assistFlag   `flag:""`
 	SchemaFile   string       `flag:"output-schema" doc:"{FILE} with the JSON Schema that the result's body must meet"`
 	Requires     []string     `flag:"requires" doc:"capability the target must have, {NAME[:0.8]} (repeatable)"`
-	Bids         bool         `flag:"bids" doc:"ask agents with the --capability what they would do it for; it goes to the one with the best bid"`
-	Weights      weightsValue `flag:"bid-weights" doc:"what counts in a bid, {cost=2,eta=1,confidence=0.5}; what is left out does not count (default: each counts the same)"`
-	Deadline     string       `flag:"deadline" doc:"over everything: {WHEN}, as a duration from now (2h, 3d) or an instant (2026-01-31T17:00:00Z)"`
+	Bids         bool         `flag:"bids" doc:"call for bids of the agents with the --capability; it goes to the one with the best bid"`
+	Weights      weightsValue `flag:"bid-weights" doc:"{WEIGHTS} of a bid, cost=2,eta=1,confidence=0.5; others do not count (default: each counts the same)"`
+	At           string       `flag:"at" doc:"offer it at an {INSTANT} (2026-01-31T17:00:00Z), at most 89 days ahead; it is stored at once"`
+	In           string       `flag:"in" doc:"offer it after a {DURATION} (2h, 3d), as --at"`
+	Deadline     string       `flag:"deadline" doc:"over everything: {WHEN}, as a duration from now, or from its start (2h, 3d), or an instant (2026-01-31T17:00:00Z)"`
 	WaitForAgent bool         `flag:"wait-for-agent" doc:"submit it even if no agent has the name or the capability yet; it waits for one, up to its deadline"`
 	Next         []string     `flag:"next" doc:"{RULE} that names the next agent if the result has no command; the first that holds counts: 'reviewer: score < 80 -> writer x2', then 'reviewer: -> publisher'. A rule without AGENT: is for every agent's results (repeatable)"`
 	Return       bool         `flag:"return" doc:"deliver the end to the source, as work that it takes in (a delegation and an escalation always do)"`
@@ -131,7 +134,7 @@ func (f *packageFlags) complete(ctx context.Context, pkg protocol.Package, a *ap
 	if err := f.notEmpty(&pkg); err != nil {
 		return pkg, err
 	}
-	if err := f.setDeadline(&pkg, now); err != nil {
+	if err := f.setTimes(&pkg, now); err != nil {
 		return pkg, err
 	}
 	if err := addVariables(&pkg.Context.Variables, "--var", f.Variables); err != nil {
@@ -234,19 +237,40 @@ func (f *packageFlags) notEmpty(pkg *protocol.Package) error {
 	return nil
 }
 
-func (f *packageFlags) setDeadline(pkg *protocol.Package, now time.Time) error {
-	if !f.fs.Changed("deadline") {
-		return nil
+// setTimes sets the start and the deadline of a package. A duration of the deadline is from the start.
+func (f *packageFlags) setTimes(pkg *protocol.Package, now time.Time) error {
+	if f.fs.Changed("at") && f.fs.Changed("in") {
+		return usagef("--at and --in both set its start; give one")
 	}
-	at, relative, err := parseInstant(f.Deadline, now)
-	if err != nil {
-		return usagef("--deadline: %v", err)
+	for _, flag := range []struct {
+		name, text, field string
+		wants             string
+		relative          bool
+		to                *time.Time
+	}{
+		{"at", f.At, "start", "an instant (2026-01-31T17:00:00Z); --in takes a duration", false, &pkg.StartAt},
+		{"in", f.In, "start", "a duration (2h, 3d); --at takes an instant", true, &pkg.StartAt},
+		{"deadline", f.Deadline, "deadline", "", true, &pkg.Constraints.Deadline},
+	} {
+		if !f.fs.Changed(flag.name) {
+			continue
+		}
+		from := now
+		if flag.name == "deadline" && pkg.StartAt.After(now) {
+			from = pkg.StartAt
+		}
+		at, relative, err := parseInstant(flag.text, from)
+		switch {
+		case flag.wants != "" && (err != nil || relative != flag.relative):
+			return usagef("--%s: %q is not %s", flag.name, flag.text, flag.wants)
+		case err != nil:
+			return usagef("--%s: %v", flag.name, err)
+		case relative && pkg.Key != "":
+			return usagef("--%s %s with --key: submitted again it would be another package; give the %s as an instant, for example %s",
+				flag.name, flag.text, flag.field, at.Format(time.RFC3339))
+		}
+		*flag.to = at
 	}
-	if relative && pkg.Key != "" {
-		return usagef("--deadline %s with --key: submitted again it would be another package; give the deadline as an instant, for example %s",
-			f.Deadline, at.Format(time.RFC3339))
-	}
-	pkg.Constraints.Deadline = at
 	return nil
 }
 
@@ -298,7 +322,7 @@ var flagOf = map[string]string{
 var flagOfValue = map[string]string{
 	"routing.on_open": "--on-open", "routing.on_unknown": "--wait-for-agent", "routing.by": "--route-by", "constraints.complexity": "--complexity",
 	"limits.max_handoffs": "--max-handoffs", "limits.max_depth": "--max-depth", "limits.max_agents": "--max-agents", "limits.max_tokens": "--max-tokens",
-	"limits.max_cost_micros": "--max-cost", "limits.max_time_ms": "--max-time", "limits.share_percent": "--share", "limits.on_exhausted": "--on-exhausted",
+	"start_at": "--at or --in", "limits.max_cost_micros": "--max-cost", "limits.max_time_ms": "--max-time", "limits.share_percent": "--share", "limits.on_exhausted": "--on-exhausted",
 }
 
 // hint names the flag in an error about a field, where flags made the package.
@@ -497,12 +521,12 @@ func condition(variable, op, value string) (*protocol.NextCondition, bool) {
 		there := !strings.HasPrefix(variable, "!")
 		c.Variable, c.Exists = strings.TrimPrefix(variable, "!"), &there
 	case "=":
-		c.Eq = jsonOrText(value)
+		c.Eq = api.JSONOrText(value)
 	case "!=":
-		c.Ne = jsonOrText(value)
+		c.Ne = api.JSONOrText(value)
 	case "in":
 		for one := range strings.SplitSeq(value, ",") {
-			c.In = append(c.In, jsonOrText(strings.TrimSpace(one)))
+			c.In = append(c.In, api.JSONOrText(strings.TrimSpace(one)))
 		}
 	case "<":
 		return c, number(&c.Lt)

@@ -123,16 +123,13 @@ func phrase(p explain.Phrase) string {
 }
 
 func newAck(a *app) *cobra.Command {
-	var (
-		ack             protocol.Ack
-		retry, estimate time.Duration
-	)
+	var ack protocol.Ack
 	cmd := a.leaseCommand("ack LEASE accepted|rejected|conditional",
-		"Answer an offer: accept it, refuse it, or say what it needs first",
+		"Answer an offer: accept it, refuse it, or name its conditions",
 		`Ack answers an offer. Accepted, the work begins. Rejected, it goes to the suggested
 alternative, to another agent that is fit, or up the chain of authority; a
-refusal needs a reason. Conditional, it waits for what it needs ("handoff
-answer"); with --retry-after alone it merely comes back later, and says why.
+refusal needs a reason. Conditional, it waits for an answer to its conditions ("handoff
+answer"); with --retry-after alone it comes back after that time.
 
 An offer that was accepted may still be refused, or made conditional, without
 an attempt being charged.`,
@@ -147,17 +144,9 @@ an attempt being charged.`,
 	// An invalid answer is refused before the engine is asked for anything.
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		ack.Status = protocol.AckStatus(args[1])
-		ack.RetryAfterMS, ack.EstimatedCompletionMS = retry.Milliseconds(), estimate.Milliseconds()
 		return ack.Validate()
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&ack.Reason, "reason", "", "why; required for rejected")
-	fs.StringVar(&ack.ReasonCode, "reason-code", "", "the reason as a word to count by, such as capability_mismatch")
-	fs.StringVar(&ack.SuggestedAlternative, "alternative", "", "rejected: the agent that fits better")
-	fs.StringArrayVar(&ack.NeedsContext, "needs-context", nil, "conditional: `WHAT` must be known first (repeatable)")
-	fs.StringArrayVar(&ack.NeedsPermission, "needs-permission", nil, "conditional: `WHAT` must be allowed first (repeatable)")
-	fieldVar(fs, &retry, "retry-after", "conditional: offer it again after this")
-	fieldVar(fs, &estimate, "estimate", "how long the work takes; conditional: once it has what it needs")
+	bind(cmd.Flags(), &ack)
 	return cmd
 }
 
@@ -186,23 +175,21 @@ func (a *app) beat(beat api.Beat) error {
 }
 
 func newHeartbeat(a *app) *cobra.Command {
-	var (
-		extend time.Duration
-		reason string
-	)
+	var request api.Heartbeat
 	cmd := a.leaseCommand("heartbeat LEASE",
-		"Say that you are still at it, and hear what has changed",
+		"Keep the lease, and read the requests and changes",
 		`Heartbeat prolongs the LEASE by the --lease it was claimed with, and answers whether
 the handoff is to be cancelled (stop, then "handoff release" or "handoff fail") or to
 go back to its source (clean up, then "handoff rollback LEASE"), whether most of the
 time is used up (reminder), when the first clock takes the handoff away and which one
 that is (limit: work, return or deadline; acknowledge or queue until it is accepted),
-and the deadline. With -o json it also says which span of a trace the work is (traceparent, as W3C Trace Context has it), for agents that
-trace what they do.
+and the deadline. With -o json it also has the span of the work (traceparent, W3C Trace
+Context), for agents that trace themselves.
 
 --extend asks for more time, as an answer to a reminder. The work may take that much
 longer, but never past the clocks of those who wait for it (return, deadline). It is
-granted once in an attempt; the answer says until when, or why not (exit code 9).`,
+granted once in an attempt; the answer has the new limit, or the reason of the refusal
+(exit code 9).`,
 		`  handoff heartbeat "$LEASE"
   handoff heartbeat "$LEASE" --extend 10m --reason "the tests take longer"
   handoff heartbeat "$LEASE" -o json | jq .cancel_requested`,
@@ -210,19 +197,19 @@ granted once in an attempt; the answer says until when, or why not (exit code 9)
 		nil)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s *source) error {
-			beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: args[0], Extend: extend, Reason: reason})
+			request.Lease = args[0]
+			beat, err := s.Heartbeat(ctx, request)
 			if err != nil {
 				return leaseRefusal(args[0], err)
 			}
 			return a.beat(beat)
 		})
 	}
-	fieldVar(cmd.Flags(), &extend, "extend", "the work takes this much longer; granted once, up to the return's clock and the deadline")
-	cmd.Flags().StringVar(&reason, "reason", "", "why it takes longer; required with --extend")
+	bind(cmd.Flags(), &request)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case cmd.Flags().Changed("extend"):
-			return needWords("reason", reason)
+			return needWords("reason", request.Reason)
 		case cmd.Flags().Changed("reason"):
 			return usagef("--reason is for --extend")
 		}
@@ -240,7 +227,7 @@ func newProgress(a *app) *cobra.Command {
 	cmd := a.leaseCommand("progress LEASE",
 		"Report from within the work",
 		`Progress records how far the work has come, for all that ask for the status, and
-what this attempt has used so far.`,
+the usage of this attempt so far.`,
 		`  handoff progress "$LEASE" --percent 40 --message "12 of 30 files"`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
@@ -252,12 +239,11 @@ what this attempt has used so far.`,
 			return protocol.Errorf(protocol.CodeText, "details", "holds bytes that are no UTF-8")
 		}
 		if details != "" {
-			progress.Details = jsonOrText(details)
+			progress.Details = api.JSONOrText(details)
 		}
 		return nil
 	}
-	cmd.Flags().Float64Var(&progress.Percent, "percent", 0, "how much is done, 0 to 100")
-	cmd.Flags().StringVar(&progress.Message, "message", "", "in words")
+	bind(cmd.Flags(), &progress)
 	flags.declare(cmd.Flags())
 	cmd.Flags().StringVar(&details, "details", "", "whatever else; JSON if it parses, else text")
 	return cmd
@@ -266,7 +252,7 @@ what this attempt has used so far.`,
 func newSpend(a *app) *cobra.Command {
 	var flags usageFlags
 	cmd := a.leaseCommand("spend LEASE",
-		"Report what the attempt has used so far",
+		"Report the usage of the attempt so far",
 		`Spend records the tokens and the cost of the attempt so far. The figures are totals: a
 report that is no more than the one before changes nothing. Where the profile of the agent
 has a price and no --cost is given, the cost follows from the tokens. Progress, complete
@@ -285,26 +271,24 @@ and fail take --tokens and --cost as well.`,
 func newDecide(a *app) *cobra.Command {
 	var (
 		decision protocol.WorkDecision
-		risk     string
 		escalate bool
 	)
 	cmd := a.leaseCommand("decide LEASE --what WHAT --risk RISK",
 		"Record a decision that you make during the work",
-		`Decide records what you decide by yourself during the work: the history has it, and the
+		`Decide records a decision that you make yourself during the work: the history has it, and the
 agents that the handoff is handed on to find it in context.decisions. The same words, or
 the same --id, are recorded once.
 
 You may decide up to the lower of two risks: max_risk in the profile of your agent, and
-autonomy_budget.max_risk in the package. What is over it is refused (autonomy_exceeded),
+autonomy_budget.max_risk in the package. A higher risk is refused (autonomy_exceeded),
 and not recorded; with --escalate it goes to the authority above instead, and the lease
 is over.
 
-Exit codes: 0 recorded, or escalated; 7 the lease is lost; 9 over what you may decide.`,
+Exit codes: 0 recorded, or escalated; 7 the lease is lost; 9 the risk is too high for you.`,
 		`  handoff decide "$LEASE" --what "keep the old table" --rationale "others read it" --risk low
   handoff decide "$LEASE" --what "drop the table" --risk high --escalate`,
 		[]string{"a LEASE"},
 		func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
-			decision.Risk = protocol.Risk(risk)
 			state, err := s.Decide(ctx, lease, decision)
 			if !escalate || !errors.Is(err, &protocol.Error{Code: protocol.CodeAutonomy}) {
 				return state, err
@@ -313,15 +297,10 @@ Exit codes: 0 recorded, or escalated; 7 the lease is lost; 9 over what you may d
 			if decision.Rationale != "" {
 				why += ": " + decision.Rationale
 			}
-			return s.Escalate(ctx, lease, "to be decided, with "+risk+" risk: "+why, "")
+			return s.Escalate(ctx, lease, "to be decided, with "+string(decision.Risk)+" risk: "+why, "")
 		})
-	fs := cmd.Flags()
-	fs.StringVar(&decision.Description, "what", "", "`WHAT` is decided; required")
-	fs.StringVar(&risk, "risk", "", "the `RISK` of it: low, medium or high; required")
-	fs.StringVar(&decision.Rationale, "rationale", "", "`WHY` it is decided so")
-	fs.StringVar(&decision.ID, "id", "", "`ID` of the decision, your own, at most 128 bytes (default: made of its words)")
-	fs.BoolVar(&escalate, "escalate", false, "have the authority above decide where you may not")
-	a.words(cmd, "risk", asWords(protocol.Risks)...)
+	bind(cmd.Flags(), &decision)
+	cmd.Flags().BoolVar(&escalate, "escalate", false, "have the authority above decide where you may not")
 	return cmd
 }
 
@@ -331,16 +310,16 @@ func newComplete(a *app) *cobra.Command {
 		result protocol.Result
 	)
 	cmd := a.leaseCommand("complete LEASE",
-		"Hand in the result and close the handoff",
+		"Close the handoff with a result",
 		`Complete closes the handoff with a result: an object from a file (-f; see "handoff
-schema result"), a text (--text) or JSON (--body), and what else the flags say.
-Something must be given; --text "" where there is nothing to say.
+schema result"), a text (--text) or JSON (--body), and the fields of the other flags.
+One of these is required; --text "" is an empty result.
 
 A result that breaks the package's output schema, or is too large, fails the
 attempt instead (exit code 9), and the handoff is tried again while attempts remain.
 
-A result whose LEASE is lost changes nothing any more (exit code 7), and is kept
-beside the handoff all the same: "handoff result TICKET --late" shows it.`,
+A result whose LEASE is lost changes nothing (exit code 7). It is kept with the
+handoff: "handoff result TICKET --late" shows it.`,
 		`  handoff complete "$LEASE" -f result.json
   handoff complete "$LEASE" --text "looks good" --artifact report=report.md
   my-tool | handoff complete "$LEASE" --text -`,
@@ -365,7 +344,7 @@ beside the handoff all the same: "handoff result TICKET --late" shows it.`,
 
 func newFail(a *app) *cobra.Command {
 	var (
-		failure   broker.Failure
+		failure   = broker.Failure{Code: "handler"}
 		permanent bool
 		flags     usageFlags
 	)
@@ -380,16 +359,11 @@ and no sooner than --retry-after; with --permanent the handoff closes as failed.
 			failure.Retryable, failure.Usage = !permanent, flags.given()
 			return s.Fail(ctx, lease, failure)
 		})
-	cmd.Flags().StringVar(&failure.Message, "reason", "", "why")
-	cmd.Flags().StringVar(&failure.Code, "code", "handler", "the reason as a word to count by")
+	bind(cmd.Flags(), &failure)
 	cmd.Flags().BoolVar(&permanent, "permanent", false, "no other attempt would do better")
 	flags.declare(cmd.Flags())
-	fieldVar(cmd.Flags(), &failure.RetryAfter, "retry-after", "the next attempt comes no sooner")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if err := needWords("reason", failure.Message); err != nil {
-			return err
-		}
-		if err := checkWords("code", failure.Code); err != nil {
+		if err := cmp.Or(needWords("reason", failure.Message), checkWords("code", failure.Code)); err != nil {
 			return err
 		}
 		switch ms := failure.RetryAfter.Milliseconds(); {
@@ -428,14 +402,14 @@ func newRollback(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback TICKET|LEASE --reason WHY",
 		Short: "Roll a handoff back to its source, undone",
-		Long: `Rollback ends a handoff and returns it to its source, undone, with the reason and with
-what there is of a result. Its outcome is rolled_back.
+		Long: `Rollback ends a handoff and returns it to its source, undone, with the reason and the
+partial result, if there is one. Its outcome is rolled_back.
 
-With a TICKET a client asks for it. Where no worker holds the handoff, that is done at
-once; a worker that holds it is told with its next beat, cleans up, and returns what
-it has. With a LEASE (what "handoff claim" and "take" print, it begins with lease_)
-the holder itself rolls it back, and -f, --text, --body and their like add the part
-of the result that is there, as in "handoff complete".
+With a TICKET a client asks for it. If no worker holds the handoff, that is done at
+once; a worker that holds it learns of it with its next heartbeat, cleans up, and
+returns its partial result. With a LEASE ("handoff claim" and "take" print it, it begins
+with lease_) the worker itself rolls it back, and -f, --text, --body and their like add
+a partial result, as in "handoff complete".
 
 The return goes into the source's queue if it is a registered agent, as work that
 it claims and acknowledges; else it is listed in the inbox of human. In any case
@@ -452,7 +426,7 @@ already, or no reason given.`,
 			}
 			for _, name := range resultFlagNames {
 				if cmd.Flags().Changed(name) && !isLease(args[0]) {
-					return usagef("--%s is for a holder that rolls back its own LEASE; a TICKET comes back with what its worker has", name)
+					return usagef("--%s is for a worker that rolls back its own LEASE; a TICKET comes back with the partial result of its worker", name)
 				}
 				if cmd.Flags().Changed(name) && partial == nil {
 					partial = new(protocol.Result)
@@ -500,12 +474,9 @@ It comes back when it is answered ("handoff answer"), and counts its attempts an
 			return s.Escalate(ctx, lease, rationale, assessment)
 		})
 	cmd.Flags().StringVar(&rationale, "rationale", "", "why an agent or a person above must decide; required")
-	cmd.Flags().StringVar(&assessment, "assessment", "", "what you have found out so far")
+	cmd.Flags().StringVar(&assessment, "assessment", "", "your findings so far")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if err := needWords("rationale", rationale); err != nil {
-			return err
-		}
-		return checkWords("assessment", assessment)
+		return cmp.Or(needWords("rationale", rationale), checkWords("assessment", assessment))
 	}
 	return cmd
 }

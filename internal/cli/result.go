@@ -73,9 +73,9 @@ func newResult(a *app) *cobra.Command {
 	a.personFlag(cmd)
 	a.gatewayFlag(cmd)
 	chainFlag(cmd, &chain, "print the result of the last handoff of the chain")
-	cmd.Flags().BoolVar(&late, "late", false, "print the results of workers that were stopped, or had lost their lease")
-	cmd.Flags().BoolVar(&asReturn, "return", false, "print the return that the source gets")
-	cmd.Flags().BoolVar(&withPackage, "package", false, "with --return: print the package of the handoff, too")
+	fs.BoolVar(&late, "late", false, "print the results of workers that were stopped, or had lost their lease")
+	fs.BoolVar(&asReturn, "return", false, "print the return that the source gets")
+	fs.BoolVar(&withPackage, "package", false, "with --return: print the package of the handoff, too")
 	return cmd
 }
 
@@ -171,10 +171,15 @@ func (a *app) lateResults(ctx context.Context, s *source, ticket string) error {
 
 // resultFlags are the flags that make a result.
 type resultFlags struct {
-	file, text, body, summary, notes string
-	artifacts, variables             []string
-	partial                          bool
-	usage                            usageFlags
+	File      string   `flag:"file,f" doc:"read the result object from a JSON file, or stdin with -"`
+	Text      string   `flag:"text" doc:"the body as text, or stdin with -"`
+	Body      string   `flag:"body" doc:"the body as JSON, or stdin with -"`
+	Summary   string   `flag:"summary" doc:"the result in a sentence"`
+	Notes     string   `flag:"notes" doc:"anything for the agent that goes on"`
+	Artifacts []string `flag:"artifact,,each" doc:"artifact {NAME=PATH}, or a URI as the path (repeatable)"`
+	Variables []string `flag:"var,,each" doc:"changed variable {NAME=VALUE} (repeatable)"`
+	partial   bool
+	usage     usageFlags
 }
 
 // resultFlagNames are the flags about the result.
@@ -182,13 +187,7 @@ var resultFlagNames = []string{"file", "text", "body", "summary", "notes", "arti
 
 // declare declares the flags; partial is one where a result may be whole.
 func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
-	fs.StringVarP(&f.file, "file", "f", "", "read the result object from a JSON file, or stdin with -")
-	fs.StringVar(&f.text, "text", "", "the body as text, or stdin with -")
-	fs.StringVar(&f.body, "body", "", "the body as JSON, or stdin with -")
-	fs.StringVar(&f.summary, "summary", "", "the result in a sentence")
-	fs.StringVar(&f.notes, "notes", "", "anything for the agent that goes on")
-	fs.StringArrayVar(&f.artifacts, "artifact", nil, "artifact `NAME=PATH`, or a URI as the path (repeatable)")
-	fs.StringArrayVar(&f.variables, "var", nil, "changed variable `NAME=VALUE` (repeatable)")
+	bind(fs, f)
 	f.usage.declare(fs)
 	if partial {
 		fs.BoolVar(&f.partial, "partial", false, "only part of it is done")
@@ -196,50 +195,50 @@ func (f *resultFlags) declare(fs *pflag.FlagSet, partial bool) {
 }
 
 func (f *resultFlags) build(a *app) (protocol.Result, error) {
-	if f.file != "" && f.text != "" || f.file != "" && f.body != "" || f.text != "" && f.body != "" {
+	if f.File != "" && f.Text != "" || f.File != "" && f.Body != "" || f.Text != "" && f.Body != "" {
 		return protocol.Result{}, usagef("the body comes from one of -f, --text and --body")
 	}
 	result, err := f.read(a)
 	if err != nil {
 		return result, err
 	}
-	result.Summary = cmp.Or(f.summary, result.Summary)
-	result.Notes = cmp.Or(f.notes, result.Notes)
+	result.Summary = cmp.Or(f.Summary, result.Summary)
+	result.Notes = cmp.Or(f.Notes, result.Notes)
 	result.Usage = f.usage.over(result.Usage)
 	if f.partial {
 		result.Status = protocol.Partial
 	}
-	if err := addVariables(&result.Variables, "--var", f.variables); err != nil {
+	if err := addVariables(&result.Variables, "--var", f.Variables); err != nil {
 		return result, err
 	}
-	return result, addArtifacts(&result.Artifacts, f.artifacts)
+	return result, addArtifacts(&result.Artifacts, f.Artifacts)
 }
 
 // read makes the part of the result that comes from one of -f, --text and --body.
 func (f *resultFlags) read(a *app) (protocol.Result, error) {
 	switch {
-	case f.file != "":
-		raw, err := a.read(f.file)
+	case f.File != "":
+		raw, err := a.read(f.File)
 		if err != nil {
 			return protocol.Result{}, err
 		}
 		return protocol.DecodeResult(raw)
-	case f.text == "-":
+	case f.Text == "-":
 		raw, err := a.read("-")
 		if err != nil {
 			return protocol.Result{}, err
 		}
 		return textBody(string(raw))
-	case f.text != "":
-		return textBody(f.text)
-	case f.body == "-":
+	case f.Text != "":
+		return textBody(f.Text)
+	case f.Body == "-":
 		raw, err := a.read("-")
 		if err != nil {
 			return protocol.Result{}, err
 		}
 		return jsonBody(raw)
-	case f.body != "":
-		return jsonBody([]byte(f.body))
+	case f.Body != "":
+		return jsonBody([]byte(f.Body))
 	}
 	return protocol.Result{}, nil
 }
@@ -249,9 +248,9 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 func textBody(text string) (protocol.Result, error) {
 	switch {
 	case strings.ContainsRune(text, 0):
-		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; add what is not text as an artifact")
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; add binary data as an artifact")
 	case !utf8.ValidString(text):
-		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; add what is not text as an artifact")
+		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; add binary data as an artifact")
 	}
 	return protocol.Result{Body: jsonText(text)}, nil
 }
@@ -278,20 +277,20 @@ const resultHelp = `Result prints the body of the result: text as it is, JSON in
 prints the whole result: status, body, summary, artifacts, variables.
 
 Of a handoff whose last output was a malformed result it prints that output, as it came,
-and the exit code is 5; -o json has in "malformed" what is wrong with it. A warning says
-what of an output did not go into the result.
+and the exit code is 5; -o json has the fault in "malformed". A warning names parts of
+an output that did not go into the result.
 
 Of a group it prints the members' results, in the order of the recipients, each
 under a heading; with -o json a list of agent, ticket, closed, status and result.
 
---late prints what came too late: results of workers that had lost their lease by
-then, oldest first, with -o json as a list. They change nothing, unless the
-handoff's policy says late_result=use and no attempt is left.
+--late prints late results, of workers that had lost their lease by then, oldest first,
+with -o json as a list. They change nothing, unless the handoff's policy has
+late_result=use and no attempt is left.
 
---return prints the return: the end of a closed handoff as its source gets it,
-with status, result, changed variables, artifacts, tokens, notes, why it was rolled
-back and by whom, the digest of the package, and the trail of who refused, asked and
-failed. It is always JSON. With --package what had been handed off goes with it.
+--return prints the return: the end of a closed handoff as its source gets it, with
+status, result, changed variables, artifacts, tokens, notes, why it was rolled back and
+by whom, the digest of the package, and the trail of who refused, asked and failed. It
+is always JSON. With --package it has the package, too.
 
 ` + chainHelp + `
 

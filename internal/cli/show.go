@@ -19,20 +19,23 @@ import (
 )
 
 type showOptions struct {
-	full, budget, context, brief bool
-	section                      string
+	Full    bool   `flag:"full" doc:"print the bodies of the package and of the result too"`
+	Budget  bool   `flag:"budget" doc:"print the usage of it and its family"`
+	Context bool   `flag:"context" doc:"print its whole context, also where it went by reference"`
+	Section string `flag:"section" doc:"with --context: print this {FIELD} of it alone, such as variables or conversation_history"`
+	Brief   bool   `flag:"brief" doc:"print it as instructions for its agent"`
 }
 
 func newShow(a *app) *cobra.Command {
 	var o showOptions
 	cmd := &cobra.Command{
 		Use:   "show TICKET",
-		Short: "Show everything about one handoff: its way, context, budget, brief",
-		Long: `Show reads one handoff whole from the ledger: the package, its source and its
-reason; which agents had it, and how they were chosen; every attempt, question and
-answer; the result, and what came too late; the handoffs that belong to it; how
-long it spent where; and every event with its author. --full prints the bodies of the
-package and of the result too.
+		Short: "Show one handoff whole: its way, context, budget, brief",
+		Long: `Show reads one handoff whole from the ledger: the package, its source and its reason;
+which agents had it, and how they were chosen; every attempt, question and answer; the
+result, and late ones; the handoffs that belong to it; how long it spent where; and
+every event with its author. --full prints the bodies of the package and of the result
+too.
 
 --budget prints the tokens and the cost of the handoff, of all handoffs that belong
 together with it (handoff tree), and of each agent among them. An agent counts with the
@@ -67,26 +70,21 @@ stored context has expired.`,
 		PreRunE: func(*cobra.Command, []string) error { return o.check(a) },
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.context {
+		if o.Context {
 			return a.showContext(cmd, &o, args[0])
 		}
 		return a.onTicket(func(ctx context.Context, s *source, ticket string) error {
 			return a.showOne(ctx, s.session, &o, ticket)
 		})(cmd, args)
 	}
-	fs := cmd.Flags()
-	fs.BoolVar(&o.full, "full", false, "print the bodies of the package and of the result too")
-	fs.BoolVar(&o.budget, "budget", false, "print what it and its family have used")
-	fs.BoolVar(&o.context, "context", false, "print its whole context, also where it went by reference")
-	fs.StringVar(&o.section, "section", "", "with --context: print this `FIELD` of it alone, such as variables or conversation_history")
-	fs.BoolVar(&o.brief, "brief", false, "print it as instructions for its agent")
+	bind(cmd.Flags(), &o)
 	a.gatewayFlag(cmd)
 	return cmd
 }
 
 func (o *showOptions) check(a *app) error {
 	given := 0
-	for _, is := range []bool{o.full, o.budget, o.context, o.brief} {
+	for _, is := range []bool{o.Full, o.Budget, o.Context, o.Brief} {
 		if is {
 			given++
 		}
@@ -94,7 +92,7 @@ func (o *showOptions) check(a *app) error {
 	switch {
 	case given > 1:
 		return usagef("--full, --budget, --context and --brief do not go together")
-	case !o.context && (o.section != "" || a.through):
+	case !o.Context && (o.Section != "" || a.through):
 		return usagef("--section and --gateway go with --context")
 	}
 	return nil
@@ -102,10 +100,10 @@ func (o *showOptions) check(a *app) error {
 
 func (a *app) showOne(ctx context.Context, r dossier.Reader, o *showOptions, ticket string) error {
 	switch {
-	case o.budget:
+	case o.Budget:
 		v, err := dossier.BudgetOf(ctx, r, ticket)
 		return printed(a, v, err, a.budget)
-	case o.brief:
+	case o.Brief:
 		v, err := dossier.InstructionsOf(ctx, r, ticket)
 		return printed(a, v, err, func(v dossier.Instructions) error {
 			a.printLines(v.Brief)
@@ -113,7 +111,7 @@ func (a *app) showOne(ctx context.Context, r dossier.Reader, o *showOptions, tic
 		})
 	}
 	v, err := dossier.Show(ctx, r, ticket)
-	return printed(a, v, err, func(v dossier.Handoff) error { return a.whole(v, o.full) })
+	return printed(a, v, err, func(v dossier.Handoff) error { return a.whole(v, o.Full) })
 }
 
 func (a *app) showContext(cmd *cobra.Command, o *showOptions, ticket string) error {
@@ -125,7 +123,7 @@ func (a *app) showContext(cmd *cobra.Command, o *showOptions, ticket string) err
 		if err != nil {
 			return err
 		}
-		return a.printContext(whole, o.section)
+		return a.printContext(whole, o.Section)
 	})
 }
 

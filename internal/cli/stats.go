@@ -21,8 +21,8 @@ import (
 
 const statsHelp = `Stats sums up the handoffs that the filters leave (those of handoff list): in all, by
 agent, by source and target, by type, with the most frequent reasons for a refusal and
-the workflows with the most handoffs. What governance did follows: the hand-offs that a
-limit or a rule barred, what handoffs waited for at gates, budgets, and breakers.
+the workflows with the most handoffs. The figures of governance follow: hand-offs that a
+limit or a rule barred, waits at gates, budgets, and breakers.
 
   success      of those that closed, how many with success or in part
   accepted     of the acknowledgements, how many were not a refusal
@@ -39,20 +39,20 @@ limit or a rule barred, what handoffs waited for at gates, budgets, and breakers
 Durations are percentiles: half of the handoffs took no longer than p50, 95 of 100 no
 longer than p95. With -o json durations are milliseconds and rates 0 to 1.
 
---summary shows five of these alone: how many handoffs each workflow had, what each agent
-has used, how long handoffs took on average, which breakers are not closed, and how many
-deadlocks there were: handoffs taken out of one, and hand-offs refused as circular. Breakers
-are the present ones, whatever the filter.
+--summary shows five of these alone: how many handoffs each workflow had, the use of
+each agent, how long handoffs took on average, which breakers are not closed, and how
+many deadlocks there were: handoffs taken out of one, and hand-offs refused as circular.
+Breakers are the present ones, whatever the filter.
 
 --by variant compares the variants of experiments alone (handoff fleet set experiments=…); so
 do the other words for their table.
 
---series WIDTH shows what happened over time instead: how many handoffs were submitted, and
+--series WIDTH shows figures over time instead: how many handoffs were submitted, and
 closed with and without success, in each bucket of this width since --since (the last 24
 buckets), and how long the closed ones took.
 
-It asks an index (handoff index; handoff dev has one); see handoff list --help for
-what it vouches for.
+It asks an index (handoff index; handoff dev has one); handoff list --help describes its
+guarantees.
 
 Exit codes: 0 here they are; 6 no index answers; 9 a filter is refused; 10 the
 index is behind.`
@@ -72,7 +72,7 @@ func newStats(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "stats",
 		Aliases: []string{"figures"},
-		Short:   "Show how handoffs went: success, acceptance, durations, refusals, tokens",
+		Short:   "Sum up handoffs: success, acceptance, durations, refusals, tokens",
 		Long:    statsHelp,
 		Example: `  handoff stats
   handoff stats --agent reviewer --since 7d

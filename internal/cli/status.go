@@ -21,15 +21,14 @@ func newStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status TICKET",
 		Aliases: []string{"info"},
-		Short:   "Show where a handoff stands, and what it waits for",
-		Long: `Status shows where a handoff stands now: phase, agent, attempt, and what it is
-waiting for. It asks the ledger's leader: right after submit, from anywhere, it
-finds the ticket. Of a group it lists the members; with -o json all of them. Of one that
-was handed on by goto it says to which agent, and where its chain stands; with -o json
+		Short:   "Show the state of a handoff, and why it waits",
+		Long: `Status shows the present state of a handoff: phase, agent, attempt, and the reason why
+it waits. It asks the ledger's leader: right after submit, from anywhere, it finds the
+ticket. Of a group it lists the members; with -o json all of them. Of one that continues
+by goto it shows the next agent, and the last handoff of the chain; with -o json
 "handed_on" has "next", "last" and "ended".
 
-` + gatewayHelp + ` It tells of handoffs that the agent in
-$HANDOFF_AGENT has to do with, and of none else.
+` + gatewayHelp + ` It shows only handoffs that the agent in $HANDOFF_AGENT takes part in.
 
 Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff status 5f0c…
@@ -71,7 +70,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 	}
 	a.gatewayFlag(cmd)
 	chainFlag(cmd, &chain, "show the handoff that the chain has come to")
-	cmd.Flags().BoolVar(&withPackage, "package", false, "print what was handed off, as JSON, instead")
+	cmd.Flags().BoolVar(&withPackage, "package", false, "print the package, as JSON, instead")
 	return cmd
 }
 

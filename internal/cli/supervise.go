@@ -19,7 +19,7 @@ func newSupervise(a *app) *cobra.Command {
 	var accept bool
 	cmd := &cobra.Command{
 		Use:   "supervise",
-		Short: "Run a supervisor beside an engine that is there",
+		Short: "Run a supervisor for an engine elsewhere",
 		Long: `Supervise retries, reroutes, escalates and fires timeouts. One is enough; more share
 the work, and any may be killed. "handoff dev" has one in it.
 
@@ -64,8 +64,8 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable; 11 the ledger 
 }
 
 // waitHelp explains --wait-for-engine, in the help of every command that has it.
-const waitHelp = `--wait-for-engine waits for an engine that does not answer at the start, or is not set up
-yet, instead of ending with exit code 6: it says so on stderr after 2 s, then every
+const waitHelp = `--wait-for-engine waits for an engine that does not answer at the start, or is not set
+up yet, instead of ending with exit code 6: it warns on stderr after 2 s, then every
 minute, and SIGTERM ends it with 0. It is on where systemd ($INVOCATION_ID,
 $NOTIFY_SOCKET), Kubernetes ($KUBERNETES_SERVICE_HOST) or a container (process 1) has
 started the command, and off on a terminal; --wait-for-engine=false turns it off.`

@@ -21,21 +21,17 @@ import (
 )
 
 func newTail(a *app) *cobra.Command {
-	var (
-		filter tailFilter
-		since  string
-		limit  int
-	)
+	var filter tailFilter
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Print what happens to handoffs, as it happens",
+		Short: "Print the events of handoffs as they happen",
 		Long: `Tail prints every event of the ledger as it happens, one line each: when (UTC), ticket,
-agent, what, by whom, and what else there is to say. It goes on until Ctrl-C. Where it is
-cut off from the engine it says so, waits, and goes on behind the last event that it had:
-none is left out and none comes twice.
+agent, event, by whom, and its facts. It goes on until Ctrl-C. If it loses the engine it
+prints a warning, waits, and goes on behind the last event that it had: none is left out
+and none comes twice.
 
 --agent, --conversation, --ticket and --source choose; given twice, one of the two will
-do. An event is an agent's when the handoff stands with it, or leaves it.
+do. An event is an agent's if the agent has the handoff, or loses it.
 
 --since begins in the past: so long ago (10m), at an instant, or with an entry of the
 ledger by its number (1 is the first).
@@ -51,43 +47,37 @@ Exit codes: 130 ended by Ctrl-C; 0 ended by --limit; 6 no engine to begin with.`
   handoff tail -o jsonl | jq -r 'select(.state.closed) | [.ticket, .state.outcome] | @tsv'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 0 {
-				return usagef("--limit %d: print at least one entry, or leave it out", limit)
+			if filter.Limit < 0 {
+				return usagef("--limit %d: print at least one entry, or leave it out", filter.Limit)
 			}
 			if err := filter.check(); err != nil {
 				return err
 			}
-			begin, err := parseSince(since, time.Now())
+			begin, err := parseSince(filter.Since, time.Now())
 			if err != nil {
 				return err
 			}
-			if err := a.tickets(cmd.Context(), filter.tickets); err != nil {
+			if err := a.tickets(cmd.Context(), filter.Tickets); err != nil {
 				return err
 			}
-			return a.tail(cmd.Context(), filter, begin, limit)
+			return a.tail(cmd.Context(), filter, begin)
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringArrayVar(&filter.agents, "agent", nil, "events of this `AGENT`; repeatable")
-	fs.StringArrayVar(&filter.conversations, "conversation", nil, "events of the handoffs of this conversation; repeatable")
-	fs.StringArrayVar(&filter.tickets, "ticket", nil, "events of this handoff; repeatable")
-	fs.StringArrayVar(&filter.sources, "source", nil, "events of what this agent handed off; repeatable")
-	fs.StringVar(&since, "since", "", "begin so long ago (10m), at an instant, or with an entry (its number)")
-	fs.IntVar(&limit, "limit", 0, "end after so many entries; each may hold several events")
-	a.agentFlags(cmd, "agent", "source")
+	bind(cmd.Flags(), &filter)
+	a.agentFlags(cmd, "source")
 	return cmd
 }
 
 // errEnough ends a tail that has printed the entries asked for.
 var errEnough = errors.New("enough")
 
-func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limit int) error {
+func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning) error {
 	b, done, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	a.noteUnknown(ctx, b, filter.agents)
+	a.noteUnknown(ctx, b, filter.Agents)
 	ledger, err := b.LedgerInfo(ctx)
 	if err != nil {
 		return err
@@ -110,7 +100,7 @@ func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limi
 		if err := lines.print(change); err != nil {
 			return err
 		}
-		if printed++; printed == limit {
+		if printed++; printed == filter.Limit {
 			return errEnough
 		}
 		return nil
@@ -125,22 +115,29 @@ func (a *app) tail(ctx context.Context, filter tailFilter, begin beginning, limi
 const tailFilterMax = 64
 
 // tailFilter selects entries: by all fields that have values, by any value of a field.
-type tailFilter struct{ agents, conversations, tickets, sources []string }
+type tailFilter struct {
+	Agents        []string `flag:"agent,,each" doc:"events of this {AGENT}; repeatable"`
+	Conversations []string `flag:"conversation,,each" doc:"events of the handoffs of this conversation; repeatable"`
+	Tickets       []string `flag:"ticket,,each" doc:"events of this handoff; repeatable"`
+	Sources       []string `flag:"source,,each" doc:"events of handoffs from this agent; repeatable"`
+	Since         string   `flag:"since" doc:"begin so long ago (10m), at an instant, or with an entry (its number)"`
+	Limit         int      `flag:"limit" doc:"end after so many entries; each may hold several events"`
+}
 
 func (f *tailFilter) check() error {
-	for name, values := range map[string][]string{"agent": f.agents, "conversation": f.conversations, "ticket": f.tickets, "source": f.sources} {
+	for name, values := range map[string][]string{"agent": f.Agents, "conversation": f.Conversations, "ticket": f.Tickets, "source": f.Sources} {
 		if len(values) > tailFilterMax {
 			return protocol.Errorf(protocol.CodeTooLarge, name, "has %d values, at most %d are allowed", len(values), tailFilterMax)
 		}
 	}
-	for name, values := range map[string][]string{"agent": f.agents, "source": f.sources} {
+	for name, values := range map[string][]string{"agent": f.Agents, "source": f.Sources} {
 		for _, id := range values {
 			if err := protocol.CheckID(name, id); err != nil {
 				return err
 			}
 		}
 	}
-	for _, text := range f.conversations {
+	for _, text := range f.Conversations {
 		if text == "" {
 			return protocol.Errorf(protocol.CodeMissing, "conversation", "is empty; give the id of a conversation")
 		}
@@ -156,19 +153,8 @@ func (f *tailFilter) matches(c protocol.Change) bool {
 	has := func(values []string, of ...string) bool {
 		return len(values) == 0 || slices.ContainsFunc(of, func(v string) bool { return slices.Contains(values, v) })
 	}
-	return has(f.tickets, s.Ticket) && has(f.conversations, s.ConversationID) && has(f.sources, s.Source) &&
-		has(f.agents, agentsOf(c)...)
-}
-
-// agentsOf lists the agents that an entry concerns: the one that has the handoff after it, and those
-// that its events name.
-func agentsOf(c protocol.Change) []string {
-	agents := []string{c.Record.State.Agent}
-	for _, e := range c.Record.Events {
-		o := protocol.OutlineOf(e)
-		agents = append(agents, o.From, o.Agent, o.To)
-	}
-	return agents
+	return has(f.Tickets, s.Ticket) && has(f.Conversations, s.ConversationID) && has(f.Sources, s.Source) &&
+		has(f.Agents, explain.AgentsOf(c)...)
 }
 
 // beginning is where a tail begins: at an entry, at an instant, or (the zero
@@ -293,7 +279,7 @@ func goOn(was, is broker.LedgerInfo, next uint64) (from uint64, words string) {
 	case next < is.First:
 		return is.First, fmt.Sprintf("the ledger has dropped entries %d to %d for their age; going on with %d", next, is.First-1, is.First)
 	case next > is.Last+1:
-		return is.Last + 1, fmt.Sprintf("the ledger has lost entries %d to %d, which were shown here; going on with what takes their place", is.Last+1, next-1)
+		return is.Last + 1, fmt.Sprintf("the ledger has lost entries %d to %d, which were shown here; going on with the entries in their place", is.Last+1, next-1)
 	}
 	return next, ""
 }

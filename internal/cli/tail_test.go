@@ -64,7 +64,7 @@ func TestFollowLedger(t *testing.T) {
 		other.TruncateLedger(2)
 		time.Sleep(time.Minute)
 		add(1)
-		expect("it lost its end", "the ledger has lost entries 5 to 6, which were shown here; going on with what takes their place", "5")
+		expect("it lost its end", "the ledger has lost entries 5 to 6, which were shown here; going on with the entries in their place", "5")
 
 		other.ReplaceLedger()
 		add(1)
@@ -127,13 +127,13 @@ func TestTailFilter(t *testing.T) {
 		want   bool
 	}{
 		"everything":       {tailFilter{}, change(), true},
-		"where it stands":  {tailFilter{agents: []string{"now"}}, change(), true},
-		"another agent":    {tailFilter{agents: []string{"was"}}, change(), false},
-		"where it was":     {tailFilter{agents: []string{"was"}}, change(&protocol.Rerouted{From: "was", To: "now"}), true},
-		"who refused":      {tailFilter{agents: []string{"was"}}, change(&protocol.Rejected{Agent: "was"}), true},
-		"one of two":       {tailFilter{sources: []string{"other", "from"}}, change(), true},
-		"all fields count": {tailFilter{sources: []string{"from"}, conversations: []string{"other"}}, change(), false},
-		"the ticket":       {tailFilter{tickets: []string{state.Ticket}, conversations: []string{"talk"}}, change(), true},
+		"where it stands":  {tailFilter{Agents: []string{"now"}}, change(), true},
+		"another agent":    {tailFilter{Agents: []string{"was"}}, change(), false},
+		"where it was":     {tailFilter{Agents: []string{"was"}}, change(&protocol.Rerouted{From: "was", To: "now"}), true},
+		"who refused":      {tailFilter{Agents: []string{"was"}}, change(&protocol.Rejected{Agent: "was"}), true},
+		"one of two":       {tailFilter{Sources: []string{"other", "from"}}, change(), true},
+		"all fields count": {tailFilter{Sources: []string{"from"}, Conversations: []string{"other"}}, change(), false},
+		"the ticket":       {tailFilter{Tickets: []string{state.Ticket}, Conversations: []string{"talk"}}, change(), true},
 	} {
 		if got := c.filter.matches(c.change); got != c.want {
 			t.Errorf("%s: %v", name, got)

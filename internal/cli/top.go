@@ -39,13 +39,13 @@ func newTop(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Watch agents, their queues, and what needs attention",
+		Short: "Watch agents, their queues, and handoffs that need attention",
 		Long: `Top shows all agents and draws them again every few seconds: whether they are there, how
-many workers serve them and how many of their slots are busy, what stands in their queues
-by priority (critical/high/normal/low), how long the first that no worker has taken waits, and
-how many handoffs they accepted, completed and failed a minute, over the last minute (up
-to the last 50,000 entries of the ledger). A refusal, a time-out and a worker that went are
-failures, too.
+many workers serve them and how many of their slots are busy, the offers in their queues
+by priority (critical/high/normal/low), how long the first that no worker has taken
+waits, and how many handoffs they accepted, completed and failed a minute, over the last
+minute (up to the last 50,000 entries of the ledger). A refusal, a time-out and a worker
+that went are failures, too.
 
 Beneath are open handoffs that need attention:
 
@@ -146,7 +146,7 @@ func topLoop(ctx context.Context, every time.Duration, view func(context.Context
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, broker.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-			last.Note = "cut off from the engine; what is shown is of " + explain.Instant(last.At)
+			last.Note = "cut off from the engine; the figures are of " + explain.Instant(last.At)
 		case err != nil:
 			return err
 		default:

@@ -52,7 +52,7 @@ func (a *app) topologyFlags(cmd *cobra.Command, t *handoffjs.Topology, replicas 
 
 func checkTopology(cmd *cobra.Command, t handoffjs.Topology) error {
 	if cmd.Flags().Changed("replicas") && (t.Replicas < 1 || t.Replicas > 5) {
-		return usagef("--replicas %d: 1 to 5; 3 is what a cluster wants", t.Replicas)
+		return usagef("--replicas %d: 1 to 5; 3 for a cluster", t.Replicas)
 	}
 	if !slices.Contains([]string{"", handoffjs.FsyncAlways, handoffjs.FsyncInterval}, t.Fsync) {
 		return usagef("--fsync %s: always, or interval", t.Fsync)
@@ -84,23 +84,23 @@ func newTopologyEnsure(a *app) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "ensure",
-		Short: "Make the streams that are missing, and strengthen those that stand",
-		Long: `Ensure makes the streams that are missing and brings those that an older version made
-up to date. It may be run at any time and by many at once. It never weakens a stream:
-replicas and ages only grow, and what you have set beyond that stays. Less than what
-stands is refused, and nothing is changed. It needs an account of its own, in which it
+		Short: "Create missing streams, and strengthen existing ones",
+		Long: `Ensure makes the streams that are missing and brings those that an older version made up
+to date. It may be run at any time and by many at once. It never weakens a stream:
+replicas and ages only grow, and your own settings beyond that stay. A request for less
+than exists is refused, and changes nothing. It needs an account of its own, in which it
 may use the JetStream API.
 
---replicas is how many servers keep each stream: 3 in a cluster. Left out, it is as many
-as there are, and 1 for what is new.
+--replicas is how many servers keep each stream: 3 in a cluster. Left out, existing
+streams stay as they are, and new ones get 1.
 
---fsync says when your servers sync what they write, sync_interval in their
-configuration, which only you can set: "always", or "interval". It is recorded, so that
-"handoff doctor" knows what a power cut may take. On a single server that syncs always,
-clients then commit in groups, and new streams of offers and wake-ups are in memory: they
-are recreated from the ledger when the server has restarted.
+--fsync records when your servers sync to the disk (sync_interval in their
+configuration, which only you can set): "always", or "interval". From it "handoff
+doctor" knows how much a power cut may take. On a single server that syncs always,
+clients then commit in groups, and new streams of offers and wake-ups are in memory:
+they are recreated from the ledger when the server has restarted.
 
-Exit codes: 0 it stands; 9 less was asked for than what stands; 1 a stream of one of our
+Exit codes: 0 all exist; 9 less was asked for than exists; 1 a stream of one of our
 names is not ours, or the cluster cannot make them.`,
 		Example: `  handoff topology ensure -s nats://nats-1:4222 --replicas 3 --fsync always
   handoff topology ensure --dry-run`,
@@ -114,8 +114,8 @@ names is not ours, or the cluster cannot make them.`,
 			return a.onServer(ctx, func(nc *nats.Conn) error { return a.ensureTopology(ctx, nc, t, dryRun) })
 		},
 	}
-	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as many as do, 1 for what is new)")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, and do nothing")
+	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as now, 1 for a new stream)")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes, and make none")
 	return cmd
 }
 
@@ -166,9 +166,10 @@ func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Top
 func newTopologyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
-		Short: "See how the streams stand",
+		Short: "Show the streams",
 		Long: `Show lists the seven streams that Handoff uses: how many servers keep each, how it is
-written, how long it keeps what it has, and how much that is. "handoff doctor" judges.
+written, how long it keeps its messages, and how much it holds. "handoff doctor" judges
+these.
 
 Exit codes: 0 all are there; 1 one is missing.`,
 		Example: `  handoff topology show

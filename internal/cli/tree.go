@@ -17,16 +17,16 @@ func newTree(a *app) *cobra.Command {
 		Use:     "tree TICKET",
 		Aliases: []string{"family"},
 		Short:   "Draw the chain or tree of handoffs that one belongs to",
-		Long: `Tree draws all handoffs that belong together with one, from the first of them on:
-what was handed off, the members of groups, returns, redrives. The one you asked for
-is marked. Each line has its ticket, what it is to the one above it, from whom to
-whom it goes, where it stands, how long it took or has taken, and its task. "handed on"
-is a link of a chain, by goto, and "(end)" its last one: "(open end)" while that is open.
+		Long: `Tree draws all handoffs that belong together with one, from the first of them on: those
+that follow from it, the members of groups, returns, redrives. The one you asked for is
+marked. Each line has its ticket, its relation to the one above it, from whom to whom it
+goes, its state, how long it took or has taken, and its task. "handed on" is a link of a
+chain, by goto, and "(end)" its last one: "(open end)" while that is open.
 
-It is read from the ledger. Handoffs that merely name one of these as their parent
-are found through the index (handoff index; handoff dev has one); where none
-answers, a remark says that they may be missing. It shows at most 1,001: the
-largest group, and all of its members.
+It is read from the ledger. Handoffs that merely name one of these as their parent are
+found through the index (handoff index; handoff dev has one); if none answers, a remark
+warns that they may be missing. It shows at most 1,001: the largest group, and all of
+its members.
 
 Exit codes: 0 the handoff exists; 3 no such ticket.`,
 		Example: `  handoff tree 5f0c…
@@ -85,7 +85,9 @@ func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
 		stands, who = "about to be submitted", ""
 	case n.Closed:
 		stands = explain.ClosedPhase(n.Phase, n.Outcome)
-		fallthrough
+		took = explain.Millis(n.TookMS)
+	case !n.StartAt.IsZero():
+		stands = "start at " + explain.Instant(n.StartAt)
 	default:
 		took = explain.Millis(n.TookMS)
 	}

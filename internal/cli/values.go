@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -116,7 +117,7 @@ func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, er
 		if !utf8.ValidString(pair) { // encoding/json would put something else in its place
 			return nil, protocol.Errorf(protocol.CodeText, strings.TrimPrefix(flag, "--"), "%q holds bytes that are no UTF-8", pair)
 		}
-		variables[key] = jsonOrText(value)
+		variables[key] = api.JSONOrText(value)
 	}
 	return variables, nil
 }
@@ -152,13 +153,6 @@ func needWords(field, text string) error {
 		return protocol.Errorf(protocol.CodeMissing, field, "is missing or empty; give it with --%s", field)
 	}
 	return checkWords(field, text)
-}
-
-func jsonOrText(value string) json.RawMessage {
-	if json.Valid([]byte(value)) {
-		return json.RawMessage(value)
-	}
-	return jsonText(value)
 }
 
 func jsonText(value string) json.RawMessage {
@@ -225,12 +219,6 @@ func (v durationValue) Set(text string) error {
 func durationVar(fs *pflag.FlagSet, d *time.Duration, name string, def time.Duration, usage string) {
 	*d = def
 	fs.Var(durationValue{d: d}, name, usage)
-}
-
-// fieldVar declares a flag that becomes a field of a package, a profile or an answer, which refuse
-// a value too long or negative by field.
-func fieldVar(fs *pflag.FlagSet, d *time.Duration, name, usage string) {
-	fs.Var(durationValue{d: d, negative: true}, name, usage)
 }
 
 // orNew returns the pointer in a field, to a new value if the field was nil.

@@ -31,17 +31,16 @@ waits as long as that takes, through elections too. Waiting changes nothing, and
 number may wait. How long an engine may be silent before the wait has begun is not this
 --timeout, but $HANDOFF_TIMEOUT (12s).
 
---until waits for something else, or for the end if that comes first: accepted (an
-agent has taken it), asked (an agent wants an answer); returned (it is closed, and
-its source has taken in the return, if one is expected). The last ends too when the
-return cannot arrive any more: its source serves no queue, or refused it. What became
-of the return is said then.
+--until waits for something else, or for the end if that comes first: accepted (an agent
+has taken it), asked (an agent wants an answer); returned (it is closed, and its source
+has taken in the return, if one is expected). The last also ends when the return can no
+longer arrive, since its source serves no queue or refused it, and names the reason.
 
-` + chainHelp + `
---tree waits for everything that follows from the handoff: what it hands off, the
-members of groups, the chains of all of these. The exit code is that of the end of its
-own chain. Should the wait end before, it names what is still open (with -o json in
-"open"). Handoffs that merely name one of these as their parent are not waited for.
+` + chainHelp + `--tree waits for all handoffs that follow from this one: those that it hands off, the
+members of groups, and the chains of all of these. The exit code is that of the end of
+its own chain. Should the wait end before, it names those that are still open (with -o
+json in "open"). Handoffs that merely name one of these as their parent are not waited
+for.
 
 ` + gatewayHelp + ` It waits until closed, accepted or asked.
 
@@ -453,9 +452,9 @@ func (a *app) tellSilence(who string) (stop func()) {
 
 // speakHelp is the part about the wait in the help of every command that waits.
 const speakHelp = `A wait goes on for an approval, for an answer, and for an absent agent. If every agent
-refused the handoff or failed, or a budget is spent, only a person can help: the wait ends
-with exit code 12, or goes on with --for-person. On a terminal it prints each change of what
-the handoff waits for. Through a gateway it does neither.`
+refused the handoff or failed, or a budget is spent, only a person can help: the wait
+ends with exit code 12, or goes on with --for-person. On a terminal it prints a line
+whenever the reason for waiting changes. Through a gateway it does neither.`
 
 func (a *app) personFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.people, "for-person", false, "wait on if every agent refused or failed, or a budget is spent")

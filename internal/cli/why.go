@@ -15,10 +15,10 @@ func newWhy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "why TICKET",
 		Aliases: []string{"explain"},
-		Short:   "Say in plain words what a handoff waits for, and what happens next",
-		Long: `Why says in a few sentences what a handoff is waiting for, what will happen to it
-if nothing else does, and when; and what you can do. What happens next is not a
-guess: the rules that the supervisors follow are asked what they will decide.
+		Short:   "Explain why a handoff waits, and its next step",
+		Long: `Why explains in a few sentences why a handoff waits, its next step and when that comes
+if nothing else happens, and your choices. The next step is no guess: the rules of the
+supervisors compute it.
 
 Times are in UTC. With -o json there are ticket, phase, closed, waiting_for (one
 word), sentences, next (at, event, to, words) and commands. The words of waiting_for: approval, agent (none is fit), person, worker

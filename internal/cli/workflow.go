@@ -17,7 +17,7 @@ import (
 func newWorkflow(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workflow",
-		Short: "Bound a workflow, and see what its handoffs share",
+		Short: "Limit a workflow, and share variables and locks within it",
 		Long: `The handoffs of a workflow share a workspace: a limit of how many there may be, locks
 on paths (workflow lock) and variables (workflow vars). It exists once it was opened.`,
 		RunE: refuseUnknown,
@@ -36,9 +36,10 @@ func newWorkflowOpen(a *app) *cobra.Command {
 be in all, those that have closed among them; 0 is none. Again with another number it
 changes the limit, and without one it removes it.
 
-Through a gateway the name of a workflow is no key. Those may join it that --agents lists, the
-agent whose submission through the gateway opened it, and what they hand off within. Without
---agents nothing joins there from outside; commands on the engine itself are not bound.`,
+Through a gateway the name of a workflow is no key. Those may join it that --agents
+lists, the agent whose submission through the gateway opened it, and the handoffs below
+theirs. Without --agents nothing joins there from outside; commands on the engine itself
+are not bound.`,
 		Example: `  handoff workflow open release-7 --max-handoffs 20
   handoff workflow open release-7 --agents planner,'build-*'`,
 		Args: takes("a NAME"),
@@ -60,7 +61,7 @@ agent whose submission through the gateway opened it, and what they hand off wit
 func newWorkflowClose(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "close NAME",
-		Short:   "Let no handoff join a workflow any more",
+		Short:   "Close a workflow: no further handoff joins it",
 		Long:    `Close ends a workflow for good: no handoff joins it. Those that are open go on.`,
 		Example: `  handoff workflow close release-7`,
 		Args:    takes("a NAME"),
@@ -150,7 +151,7 @@ func newVars(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vars",
 		Short: "Read and write the variables of a workflow",
-		Long: `Variables are what the handoffs of a workflow share in words and numbers. Each has a
+		Long: `Variables are shared by the handoffs of a workflow. Each has a JSON value and a
 version, which rises by one with each change.`,
 		RunE: refuseUnknown,
 	}
@@ -249,8 +250,8 @@ func newLock(a *app) *cobra.Command {
 		Use:   "lock LEASE PATH...",
 		Short: "Lock paths of the workflow from within the work",
 		Long: `Lock keeps other handoffs of the workflow from the same paths, all of them or none. A
-path with a slash at its end covers what is below. The locks go with the attempt, or by
-handoff workflow unlock; what the package declares (submit --lock) stays to the end. It prints a
+path with a slash at its end covers all below it. The locks end with the attempt, or by
+handoff workflow unlock; those that the package declares (submit --lock) end with the handoff. It prints a
 number that rises with each grant: a tool that remembers the last one refuses an older.
 
 A handoff is not kept out by one above it. Exit code 9: another handoff has a lock
@@ -279,8 +280,8 @@ A handoff is not kept out by one above it. Exit code 9: another handoff has a lo
 func newUnlock(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "unlock LEASE [PATH...]",
-		Short:   "Give locks back",
-		Long:    `Unlock gives back what handoff workflow lock has locked; without a PATH all of it.`,
+		Short:   "Release locks",
+		Long:    `Unlock releases paths that handoff workflow lock has locked; without a PATH all of them.`,
 		Example: `  handoff workflow unlock "$LEASE" src/a.go`,
 		Args:    takesMore("a LEASE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -325,8 +326,8 @@ func newVarsSet(a *app) *cobra.Command {
 		Use:   "set LEASE NAME=VALUE...",
 		Short: "Set variables from within the work",
 		Long: `Set changes variables of the workflow, all of them or none. A value is JSON or a text.
-With --if-version none is changed where one has another version: the refusal names what
-stands (conflict). A profile may name the variables that its agent sets (scopes).`,
+With --if-version none is changed if one has another version: the refusal names the
+present version (conflict). A profile may name the variables that its agent sets (scopes).`,
 		Example: `  handoff workflow vars set "$LEASE" plan=b --if-version 3`,
 		Args:    takesMore("a LEASE", "NAME=VALUE"),
 	}

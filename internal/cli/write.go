@@ -27,7 +27,7 @@ var schemaNames = []string{"package", "result", "ack", "answer", "profile"}
 func newSchema(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:       "schema [" + strings.Join(schemaNames, "|") + "]",
-		Short:     "Print the JSON Schema of a package, or of what answers it",
+		Short:     "Print the JSON Schema of a package, result, answer or ack",
 		Example:   `  handoff schema package > package.schema.json`,
 		ValidArgs: schemaNames,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ func newValidate(a *app) *cobra.Command {
 the target exists (submit --dry-run checks that too). A package without a source has
 $HANDOFF_AGENT for one, else human, as for submit.
 
-Exit codes: 0 the package is good; 9 it is refused, and the message says why.`,
+Exit codes: 0 the package is good; 9 it is refused, and the message has the reason.`,
 		Example: `  handoff validate -f package.json
   generate-package | handoff validate -f -`,
 		Args: takes(),
