@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,20 +16,21 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/internal/demo"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 func newDemo(a *app) *cobra.Command {
 	var (
-		cfg    demo.Config
-		asJSON bool
+		cfg          demo.Config
+		asJSON, page bool
 	)
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch agents hand a review of a directory to each other",
 		Long: `Demo starts an engine, a supervisor and a handful of agents, and has them review a
-directory, the current one unless --dir names another: one surveys the files, one
-reads the git history, one looks for what needs care, one writes a report. Each
-hands off to the next. Nothing in the directory is changed.
+directory, the current one unless --dir names another: one surveys the files, one reads
+the git history, one looks for code that needs care, one writes a report. Each hands off
+to the next. Nothing in the directory is changed.
 
 On the way a worker is killed with SIGKILL, an agent refuses and names a better one,
 one asks for context and gets it, one stays silent until its handoff escalates to a
@@ -38,8 +40,14 @@ its first message and held against the tickets that the agents were given.
 It takes about 10 seconds, never more than a minute, and leaves nothing but the
 report behind; with --keep, the ledger as well.
 
+--page prints a link to the page of this engine, and plays the show slowly: each step
+takes --pace, and you may press the buttons. A question, an approval and an escalation
+wait for you for four times as long, before the demo decides. The page stays until
+Ctrl-C.
+
 Exit codes: 0 everything was handed off, done and closed exactly once; 1 not so.`,
 		Example: `  handoff demo
+  handoff demo --page
   handoff demo --dir ~/src/project --report review.md
   handoff demo --json | jq .lost
   handoff demo --keep`,
@@ -47,7 +55,10 @@ Exit codes: 0 everything was handed off, done and closed exactly once; 1 not so.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON = asJSON || !a.text()
 			cfg.Dir, cfg.Report = a.path(cfg.Dir), a.path(cfg.Report)
-			cfg.Screen, cfg.Start = a.screen(asJSON), startEngine
+			cfg.Screen, cfg.Start = a.screen(asJSON), a.demoEngine(page)
+			if cfg.Pace < 0 || cfg.Pace > time.Minute {
+				return usagef("--pace %v: must be 0 to 1m", cfg.Pace)
+			}
 			sums, err := demo.Run(cmd.Context(), cfg)
 			if asJSON && sums.Submitted > 0 {
 				line, encodeErr := encode(sums, false)
@@ -64,7 +75,9 @@ Exit codes: 0 everything was handed off, done and closed exactly once; 1 not so.
 	fs.StringVar(&cfg.Dir, "dir", ".", "directory to review")
 	fs.StringVar(&cfg.Report, "report", "", "write the report to this file (default: a temporary one, whose path is printed)")
 	fs.BoolVar(&asJSON, "json", false, "print one line of JSON at the end, and everything else on stderr")
-	fs.BoolVar(&cfg.Keep, "keep", false, "leave the ledger behind, and say how to look at it")
+	fs.BoolVar(&page, "page", false, "play it slowly, on the page of the demo's engine")
+	fs.DurationVar(&cfg.Pace, "pace", 4*time.Second, "how long each step takes with --page, at most 1m")
+	fs.BoolVar(&cfg.Keep, "keep", false, "leave the ledger behind, and print how to look at it")
 	return cmd
 }
 
@@ -76,8 +89,37 @@ func (a *app) screen(asJSON bool) demo.Screen {
 	return demo.Screen{Out: a.out, Colour: a.colours()}
 }
 
-// startEngine starts a node in this process, as dev does, on any free port.
-func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
+// demoEngine starts a node in this process, as dev does, on any free port, and with page an index and a
+// gateway for people.
+func (a *app) demoEngine(page bool) func(ctx context.Context, dir string) (demo.Engine, error) {
+	return func(ctx context.Context, dir string) (demo.Engine, error) {
+		started, engine, err := startEngine(ctx, dir)
+		if err != nil || !page {
+			return started, err
+		}
+		web, err := a.listenDev(ctx, &devConfig{dir: dir})
+		if err != nil {
+			return started, errors.Join(err, started.Stop())
+		}
+		log, stopNode := slog.New(slog.DiscardHandler), started.Stop
+		beside, end := context.WithCancel(context.WithoutCancel(ctx))
+		waitIndex := indexBeside(beside, engine, filepath.Join(dir, indexFile), nil, log)
+		waitWeb := web.serve(beside, started.Broker, nil, log)
+		started.Stop = func() error {
+			end()
+			waitWeb()
+			waitIndex()
+			web.close()
+			return stopNode()
+		}
+		if started.Page, err = signInLink(filepath.Join(dir, tokensFile), protocol.Human, web.url()); err != nil {
+			err = errors.Join(err, started.Stop())
+		}
+		return started, err
+	}
+}
+
+func startEngine(ctx context.Context, dir string) (demo.Engine, broker.Engine, error) {
 	log := slog.New(slog.DiscardHandler)
 	cfg := devConfig{fsync: string(embedded.FsyncAlways)}
 	node, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: log,
@@ -85,22 +127,22 @@ func startEngine(ctx context.Context, dir string) (demo.Engine, error) {
 			return prepare(ctx, nc, cfg, nil, unclean, log)
 		}})
 	if err != nil {
-		return demo.Engine{}, err
+		return demo.Engine{}, nil, err
 	}
 	nc, err := node.Conn()
 	if err != nil {
-		return demo.Engine{}, errors.Join(err, node.Stop())
+		return demo.Engine{}, nil, errors.Join(err, node.Stop())
 	}
 	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log})
 	if err != nil {
 		nc.Close()
-		return demo.Engine{}, errors.Join(err, node.Stop())
+		return demo.Engine{}, nil, errors.Join(err, node.Stop())
 	}
 	return demo.Engine{Broker: b, Supervised: engine, URL: node.ClientURL(), Stop: func() error {
 		done()
 		nc.Close()
 		return node.Stop()
-	}}, nil
+	}}, engine, nil
 }
 
 // newDemoAgent is one agent of the demo.

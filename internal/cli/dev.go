@@ -42,6 +42,8 @@ type devConfig struct {
 	port       int
 	lease      time.Duration
 	noIndex    bool
+	http       string // where to serve HTTP; empty is the default, or a free port
+	noHTTP     bool
 	accept     bool // the damage of the ledger
 	verbose    bool
 	again      bool // this process has replaced itself, see execAgain
@@ -52,11 +54,12 @@ func newDev(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an engine, a supervisor and an index here",
-		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream,
-a supervisor, and an index that answers handoff list, conversation and stats. It
-prints "ready nats://…" on stdout when it serves, and its log on stderr. Ctrl-C
-drains and stops it; what was handed off stays in --data and goes on with the next
-start. A start after a crash first puts back what the ledger calls for.
+		Long: `Dev runs everything that handoffs need in one process: a NATS server with JetStream, a
+supervisor, and an index that answers handoff list, conversation and stats, and the
+operations over HTTP, on 127.0.0.1:7070 or a free port ("handoff dev env"). It prints
+"ready nats://…" on stdout when it serves, and its log on stderr. Ctrl-C drains and
+stops it; open handoffs stay in --data and go on with the next start. A start after a
+crash first recreates queues and timers from the ledger.
 
 --fsync always (the default) has every change on the disk before it is
 acknowledged. --fsync interval syncs once a second: faster, and a power cut may
@@ -92,28 +95,26 @@ damaged.`,
 				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %s; a lease is between %s and %s",
 					explain.Duration(cfg.lease), explain.Duration(worker.LeaseMin), explain.Duration(worker.LeaseMax))
 			}
-			if cfg.dir == "" {
-				dir, err := a.dataDir()
-				if err != nil {
-					return err
-				}
-				cfg.dir = dir
+			if err := a.devDir(&cfg.dir); err != nil {
+				return err
 			}
-			cfg.dir = a.path(cfg.dir)
 			cfg.resume(a.env(againEnv))
 			return a.dev(cmd.Context(), cfg)
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&cfg.dir, "data", "", "directory of the ledger (default ~/.local/share/handoff/dev, or under $XDG_DATA_HOME)")
+	dataFlag(cmd, &cfg.dir)
 	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
 	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
-	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or what it was)")
+	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or the one before)")
 	metricsFlag(fs, &cfg.metrics)
 	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: handoff list has no answer unless you start handoff index")
+	fs.StringVar(&cfg.http, "http", "", "serve HTTP at `ADDR` of this machine (default 127.0.0.1:7070, or a free port)")
+	fs.BoolVar(&cfg.noHTTP, "no-http", false, "serve no HTTP")
 	fs.BoolVar(&cfg.accept, "accept-damage", false, "continue without the entries that the ledger has lost")
 	verboseFlag(fs, &cfg.verbose)
 	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
+	cmd.AddCommand(newDevEnv(a))
 	return cmd
 }
 
@@ -130,6 +131,11 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	defer shown.close()
+	web, err := a.listenDev(ctx, &cfg)
+	if err != nil {
+		return err
+	}
+	defer web.close()
 	guard := newLedgerGuard(a, cfg, log)
 	node, err := embedded.Start(ctx, embedded.Config{
 		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
@@ -149,7 +155,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		err = errors.Join(err, stopped)
 		log.Info("stopped", "data", cfg.dir)
 	}()
-	ctx, stop := a.untilFailed(ctx, node.Failed(), func() error { return execAgain(node.ClientURL(), cfg.metrics, shown.url()) })
+	ctx, stop := a.untilFailed(ctx, node.Failed(), func() error { return execAgain(node.ClientURL(), cfg.metrics, shown.url(), web.address()) })
 	defer stop()
 	nc, err := node.Conn()
 	if err != nil {
@@ -175,14 +181,17 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		wait := indexBeside(beside, engine, filepath.Join(cfg.dir, indexFile), shown, log)
 		defer func() { end(); wait() }()
 	}
+	beside, end := context.WithCancel(ctx)
+	wait := web.serve(beside, b, shown, log)
+	defer func() { end(); wait() }()
 	defer guard.watch(ctx)()
 	shown.started()
 	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
 	if !cfg.again {
-		if err := a.ready(node.ClientURL(), shown.url()); err != nil {
+		if err := a.ready(node.ClientURL(), shown.url(), web.url()); err != nil {
 			return err
 		}
-		a.nextToType(node.ClientURL())
+		a.nextToType(node.ClientURL(), web.url(), cfg.dir)
 	}
 	return s.Run(ctx)
 }
@@ -203,16 +212,19 @@ func (a *app) dataHome(flag string) (string, error) {
 	if !filepath.IsAbs(base) { // the specification asks to ignore others
 		home, err := a.home()
 		if err != nil {
-			return "", fmt.Errorf("%w; say where the data shall be, with --%s", err, flag)
+			return "", fmt.Errorf("%w; choose a directory with --%s", err, flag)
 		}
 		base = filepath.Join(home, ".local", "share")
 	}
 	return filepath.Join(base, "handoff"), nil
 }
 
-// ready prints on stdout that dev serves, and at which address.
-func (a *app) ready(engine, metrics string) error {
+// ready prints on stdout that a process serves, and at which address. Programs get that of its HTTP.
+func (a *app) ready(engine, metrics, web string) error {
 	where := map[string]string{"ready": engine}
+	if web != "" {
+		where["http"] = web
+	}
 	if metrics != "" {
 		where["metrics"] = metrics
 		if a.text() {
@@ -223,8 +235,8 @@ func (a *app) ready(engine, metrics string) error {
 }
 
 // nextToType prints, for people, the next command, and how other commands find an engine at another
-// address than their default.
-func (a *app) nextToType(engine string) {
+// address than their default. web is where dev serves HTTP, and dir has its data.
+func (a *app) nextToType(engine, web, dir string) {
 	if !a.text() {
 		return
 	}
@@ -233,13 +245,23 @@ func (a *app) nextToType(engine string) {
 		export = "export NATS_URL=" + engine + "; "
 	}
 	a.notef("handoff: next, in another terminal: %shandoff work --agent NAME -- CMD (handoff example prints a program for CMD)\n", export)
+	if web != "" {
+		data := ""
+		if usual, err := a.dataDir(); err != nil || dir != usual {
+			data = " --data " + dir
+		}
+		if link, err := signInLink(filepath.Join(dir, tokensFile), protocol.Human, web); err == nil {
+			a.notef("handoff: look at it, once with this link: %s\n", link)
+		}
+		a.notef("handoff: HTTP at %s: eval \"$(handoff dev env%s)\" sets its URL and a token\n", web, data)
+	}
 }
 
 // notStarted explains in one sentence why dev could not start, and names the next step.
 func notStarted(err error, cfg devConfig) error {
 	var held *filelock.HeldError
 	var errno syscall.Errno
-	todo := "what is there was left as it is; see the log above, and handoff doctor"
+	todo := "the existing files were left as they are; see the log above, and handoff doctor"
 	switch {
 	case errors.Is(err, context.Canceled), is[*integrity.DamagedError](err):
 		return err
@@ -303,7 +325,7 @@ func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, guard *ledgerGua
 	if err := setLease(ctx, nc, cfg.lease); err != nil || !unclean {
 		return err
 	}
-	log.Info("the last stop was not clean; putting back what the ledger calls for")
+	log.Info("the last stop was not clean; recreating queues and timers from the ledger")
 	b, engine, done, err := openNode(ctx, nc, broker.Config{Log: log})
 	if err != nil {
 		return err
@@ -410,12 +432,12 @@ func listener(port int) (pid, command string) {
 }
 
 // againEnv is in the environment of a dev that has replaced itself: the port of its engine, and the
-// address of its figures.
+// addresses of its figures and its HTTP.
 const againEnv = "HANDOFF_DEV_AGAIN"
 
 // execAgain replaces this process with a new one of the same program, arguments and addresses, as
 // after a kill: the server within hangs, and nothing else stops it. It returns only if it fails.
-func execAgain(engine, metrics, shown string) error {
+func execAgain(engine, metrics, shown, web string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -434,7 +456,7 @@ func execAgain(engine, metrics, shown string) error {
 			env = append(env, v)
 		}
 	}
-	env = append(env, againEnv+"="+cmp.Or(where.Port(), "0")+" "+metrics)
+	env = append(env, againEnv+"="+cmp.Or(where.Port(), "0")+" "+metrics+" "+web)
 	if err := syscall.Exec(program, os.Args, env); err != nil { //nolint:gosec // it is this program
 		return fmt.Errorf("%s: %w", program, err)
 	}
@@ -443,8 +465,8 @@ func execAgain(engine, metrics, shown string) error {
 
 // resume takes over from the process that this one has replaced.
 func (c *devConfig) resume(again string) {
-	port, metrics, is := strings.Cut(again, " ")
-	if n, err := strconv.Atoi(port); is && err == nil {
-		c.again, c.port, c.metrics = true, n, metrics
+	was := strings.Split(again, " ")
+	if n, err := strconv.Atoi(was[0]); len(was) == 3 && err == nil {
+		c.again, c.port, c.metrics, c.http = true, n, was[1], was[2]
 	}
 }

@@ -23,7 +23,7 @@ func TestNotStarted(t *testing.T) {
 		syscall.EDQUOT:                     "make room on that disk",
 		syscall.ENOTDIR:                    "cannot create the directory",
 		fs.ErrNotExist:                     "cannot create the directory",
-		errors.New("the store is damaged"): "what is there was left as it is",
+		errors.New("the store is damaged"): "the existing files were left as they are",
 	} {
 		err := notStarted(fmt.Errorf("start a node in data: %w", cause), devConfig{dir: "data"})
 		if !strings.Contains(err.Error(), want) {

@@ -115,7 +115,7 @@ func (a *app) gateway(ctx context.Context, flags *gatewayFlags) error {
 		var said error
 		err = g.Run(ctx, func() {
 			shown.started()
-			said = a.ready(natsgateway.Subjects("*"), shown.url())
+			said = a.ready(natsgateway.Subjects("*"), shown.url(), "")
 		})
 		return errors.Join(err, said)
 	})

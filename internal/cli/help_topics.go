@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/agenthandoff/handoff/clients"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -105,6 +107,30 @@ func newExample(a *app) *cobra.Command {
 	}
 }
 
+func newClient(a *app) *cobra.Command {
+	files := map[string]string{"python": clients.Python, "js": clients.JavaScript}
+	return &cobra.Command{
+		Use:   "client python|js",
+		Short: "Print a client for Python or JavaScript, a single file",
+		Long: `Client prints handoff.py or handoff.mjs: workers and sources over HTTP, in one file
+without dependencies. It needs HANDOFF_URL and HANDOFF_TOKEN ("handoff dev env"), but
+not in a program that "handoff work --stay" has started.`,
+		Example: `  handoff client python > handoff.py
+  handoff client js > handoff.mjs
+  handoff work --agent summarizer --stay -- python3 summarize.py`,
+		Args:      takes("python|js"),
+		ValidArgs: []string{"python", "js"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			file, known := files[args[0]]
+			if !known {
+				return usagef("client %s: there are python and js", args[0])
+			}
+			_, err := fmt.Fprint(a.out, file)
+			return err
+		},
+	}
+}
+
 // usageFlags are the flags for the usage of an attempt so far.
 type usageFlags struct {
 	usage protocol.Usage
@@ -112,7 +138,7 @@ type usageFlags struct {
 
 func (f *usageFlags) declare(fs *pflag.FlagSet) {
 	fs.Int64Var(&f.usage.Tokens, "tokens", 0, "tokens that this attempt has used so far, in all")
-	fs.Var((*costValue)(&f.usage.CostMicros), "cost", "what this attempt has cost so far, as 0.03")
+	fs.Var((*costValue)(&f.usage.CostMicros), "cost", "cost of this attempt so far, as 0.03")
 }
 
 // declareAll declares the flags of "handoff spend".
@@ -205,19 +231,21 @@ func groupsOf(topics []helpTopic) (groups []flagGroup) {
 var dailyFlags = map[string][]string{"handoff submit": submitDaily}
 
 // addTopics adds the topics of a command. The help of all of them shows the command's own flags.
-func addTopics(cmd *cobra.Command, topics []helpTopic) {
+func (a *app) addTopics(cmd *cobra.Command, topics []helpTopic) {
 	for _, topic := range topics {
 		page := &cobra.Command{Use: topic.name, Short: topic.short}
 		page.SetHelpFunc(func(page *cobra.Command, _ []string) {
-			fmt.Fprintf(page.OutOrStdout(), "%s: %s.\n", topic.title, topic.short)
-			if topic.text != "" {
-				fmt.Fprintln(page.OutOrStdout(), topic.text)
-			}
-			for title, flags := range flagsByGroup(cmd) {
-				if title == topic.title {
-					fmt.Fprint(page.OutOrStdout(), "\n"+usageOf("Flags of "+cmd.CommandPath(), flags))
+			a.printHelp(page, func(w io.Writer) {
+				fmt.Fprintf(w, "%s: %s.\n", topic.title, topic.short)
+				if topic.text != "" {
+					fmt.Fprintln(w, topic.text)
 				}
-			}
+				for title, flags := range flagsByGroup(cmd) {
+					if title == topic.title {
+						fmt.Fprint(w, "\n"+usageOf("Flags of "+cmd.CommandPath(), flags))
+					}
+				}
+			})
 		})
 		cmd.AddCommand(page)
 	}
@@ -285,9 +313,18 @@ func init() {
 	})
 }
 
-// groupFlags has the help of all commands show flags in groups, and the global ones at the
-// root alone.
-func groupFlags(root *cobra.Command) {
+// groupFlags has the help of all commands fit its reader's terminal and show flags in groups, and the
+// global ones at the root alone.
+func (a *app) groupFlags(root *cobra.Command) {
+	render := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out := cmd.OutOrStdout()
+		a.printHelp(cmd, func(w io.Writer) {
+			cmd.SetOut(w)
+			defer cmd.SetOut(out)
+			render(cmd, args)
+		})
+	})
 	template := root.UsageTemplate()
 	const own = "\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}"
 	const inherited = "\n\nGlobal Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}"

@@ -28,9 +28,9 @@ func newIndex(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index",
 		Short: "Keep an index, and answer questions about handoffs",
-		Long: `Index reads the ledger into a file of its own and answers what is asked about many
-handoffs: handoff list, conversation, stats. "handoff dev" does it, too; beside an engine
-of your own start one, or several, each with its own file: one of them is asked.
+		Long: `Index reads the ledger into a file of its own and answers questions about many handoffs:
+handoff list, conversation, stats. "handoff dev" has one; for an engine of your own
+start one, or several, each with its own file: one of them is asked.
 
 Without --file it is index.db in ~/.local/share/handoff, or in handoff under
 $XDG_DATA_HOME: beside the directory of "handoff dev", in the home of the user that runs
@@ -38,9 +38,9 @@ this. That is for one index on a machine; a second one, or one of another engine
 --file of its own. The line "ready" names the file.
 
 The file is made of the ledger alone. It may be deleted at any time, also while this
-runs; what is damaged, of an older version or of another ledger is made again. One of a
-newer version is left as it is, and is an error. While it is being filled, answers
-say that they are incomplete.
+runs; a file that is damaged, of an older version or of another ledger is rebuilt. One
+of a newer version is left as it is, and is an error. While it is being filled, answers
+are marked as incomplete.
 
 It prints "ready" and the file's name on stdout when it answers, and its log on stderr.
 
@@ -84,7 +84,7 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 		log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.file)
 		return keepIndex(ctx, a.engine, ix, log, func() error {
 			shown.started()
-			return a.ready(cfg.file, shown.url())
+			return a.ready(cfg.file, shown.url(), "")
 		})
 	})
 }

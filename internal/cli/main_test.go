@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,11 +75,12 @@ func TestServeAtOnce(t *testing.T) {
 		s.write(t, "package.json", fmt.Sprintf(`{"source":"s%d","target":{"agent":"human"},"reason":"r","task":{"description":"d"}}`, i))
 		all.Go(func() {
 			ctx, stop := context.WithCancel(context.Background())
+			env := maps.Clone(s.env) // the engine reads it while the address is put into the other
 			ended := make(chan int)
 			out, in := io.Pipe()
 			var log bytes.Buffer
 			go func() {
-				code := cli.Run(ctx, []string{"dev", "--port", "0", "--data", "data", "--fsync", "interval"}, strings.NewReader(""), in, &log, s.getenv)
+				code := cli.Run(ctx, []string{"dev", "--port", "0", "--data", "data", "--fsync", "interval"}, strings.NewReader(""), in, &log, func(name string) string { return env[name] })
 				in.Close()
 				ended <- code
 			}()

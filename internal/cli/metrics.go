@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
+	httpgateway "github.com/agenthandoff/handoff/internal/gateway/http"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/internal/telemetry"
@@ -21,10 +22,10 @@ import (
 
 // metricsHelp explains --metrics, in the help of every command that has it.
 const metricsHelp = `--metrics shows figures for Prometheus at /metrics, and for a supervisor of processes
-/healthz (200 while its loops turn) and /readyz (200 while it can do its
-work; else 503 and what is wrong). A port alone, :9090, is this machine's alone;
-0.0.0.0:9090 shows them to every client that can reach it. Where $HANDOFF_METRICS is set,
-"handoff doctor --self" asks there.`
+/healthz (200 while its loops turn) and /readyz (200 while it can do its work; else 503
+and the reason). A port alone, :9090, is this machine's alone; 0.0.0.0:9090 shows them
+to every client that can reach it. Where $HANDOFF_METRICS is set, "handoff doctor
+--self" asks there.`
 
 // metricsEnv is the address of a process's figures and health, for the process itself and for its
 // clients: the health check of a container.
@@ -194,6 +195,18 @@ func (s *showing) gateway(d *natsgateway.Gateway) {
 		return telemetry.GatewayStats{Requests: load.Requests, MemoryBytes: load.Bytes,
 			Answers: map[string]int64{"answered": load.Answered, "refused": load.Refused, "failed": load.Failed},
 			Busy:    load.Busy, Reclaimed: load.Reclaimed}
+	})
+}
+
+// http counts the requests of an HTTP gateway.
+func (s *showing) http(g *httpgateway.Gateway) {
+	if s == nil {
+		return
+	}
+	s.metrics.HTTP(func() telemetry.HTTPStats {
+		load := g.Load()
+		return telemetry.HTTPStats{Waits: load.Waits, LargeBodies: load.LargeBodies, Answers: map[string]int64{
+			"answered": load.Answered, "refused": load.Refused - load.Busy, "busy": load.Busy, "failed": load.Failed}}
 	})
 }
 

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -141,10 +142,7 @@ finds it by these. Times are in UTC.`,
 			if !slices.Contains(formats, a.format) {
 				return usagef("-o %s: the formats are %s", a.format, strings.Join(formats, ", "))
 			}
-			if err := a.checkActorFlag(cmd); err != nil {
-				return err
-			}
-			return a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout"))
+			return cmp.Or(a.checkActorFlag(cmd), a.conn.checkTimeout(a.env, cmd.InheritedFlags().Changed("timeout")))
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
@@ -154,7 +152,7 @@ finds it by these. Times are in UTC.`,
 	root.PersistentFlags().BoolVar(&a.wide, "wide", false, "on a terminal: whole tickets and all columns, however wide it is")
 	a.words(root, "output", formats...)
 	root.Flags().SortFlags, root.PersistentFlags().SortFlags = false, false
-	groupFlags(root)
+	a.groupFlags(root)
 	commands(a, root)
 	a.completeFlags(root)
 	return root
@@ -172,11 +170,11 @@ func commands(a *app, root *cobra.Command) {
 			newRaise(a), newRollback(a), newDismiss(a), newDead(a)}},
 		{"Ask about many of them:", []*cobra.Command{newList(a), newConversation(a), newStats(a), newAudit(a)}},
 		{"Share within a workflow:", []*cobra.Command{newWorkflow(a)}},
-		{"Be an agent:", []*cobra.Command{newWork(a), newExample(a), newAgents(a)}},
+		{"Be an agent:", []*cobra.Command{newWork(a), newExample(a), newClient(a), newMCP(a), newSkill(a), newAgents(a)}},
 		{"Be an agent that polls:", []*cobra.Command{newClaim(a), newAck(a), newBid(a), newHeartbeat(a), newProgress(a), newSpend(a), newDecide(a), newComplete(a),
 			newFail(a), newRelease(a), newEscalate(a), newAwait(a)}},
 		{"Run the engine:", []*cobra.Command{newDev(a), newTopology(a), newFleet(a), newBackup(a), newRestore(a), newSupervise(a),
-			newIndex(a), newGateway(a), newTop(a), newDoctor(a), newBench(a)}},
+			newIndex(a), newGateway(a), newServe(a), newToken(a), newNotify(a), newTop(a), newDoctor(a), newBench(a)}},
 		{"Write packages and results:", []*cobra.Command{newSchema(a), newValidate(a)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -33,7 +33,7 @@ const waitForever = "forever"
 
 type submitOptions struct {
 	packageFlags `flag:""`
-	Under        string `flag:"under" doc:"hand it off from the work that this {LEASE} stands for, which keeps track of it (handoff await)"`
+	Under        string `flag:"under" doc:"hand it off from the work that this {LEASE} is for, which keeps track of it (handoff await)"`
 	DryRun       bool   `flag:"dry-run" doc:"check everything, write nothing, print the package as it would be stored"`
 	NoLease      bool   `flag:"no-lease" doc:"inside a worker: submit beside the handoff being worked on, and not under its lease ($HANDOFF_LEASE)"`
 	Wait         string `flag:"wait" doc:"wait for the end of the chain, at most {DURATION}, and print its result; it is written with =, as in --wait=30s"`
@@ -58,7 +58,7 @@ func newSubmit(a *app) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.runSubmit(cmd, &o, args) },
 	}
 	o.flags(a, cmd)
-	addTopics(cmd, submitTopics)
+	a.addTopics(cmd, submitTopics)
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func (o *submitOptions) noArgs(cmd *cobra.Command, args []string) error {
 	if _, err := parseDuration(args[0]); err == nil && o.Wait == waitForever {
 		return usagef("--wait takes its value after an equals sign: write --wait=%s", args[0])
 	}
-	return usagef("submit does not take %q; what to do goes into --task", args[0])
+	return usagef("submit does not take %q; the work goes into --task", args[0])
 }
 
 // check refuses flags that do not go together.
@@ -586,7 +586,7 @@ func (a *app) warnSource(ctx context.Context, b *broker.Broker, source string) {
 	if _, err := b.Profile(ctx, source); !errors.Is(err, broker.ErrNotFound) {
 		return
 	}
-	a.notef("handoff: %s is no agent of the directory: what is asked of it, or rolled back to it, goes to the inbox of people "+
+	a.notef("handoff: %s is no agent of the directory: questions and returns for it go to the inbox of people "+
 		"(handoff inbox), and its other returns are read by ticket (handoff result TICKET --return); to register it: handoff agents put %s\n", source, source)
 }
 

@@ -10,7 +10,7 @@ this agent gets the work.
                into the source's queue, as a handoff that it takes in
   broadcast    several --to get the same package, each as a handoff of its own
   escalation   up the chain of authority: without --to, to whom the source
-               escalates to; --rationale says why
+               escalates to; --rationale is the reason
 
 Exit codes: 0 submitted (with --wait: and ended with success), 4 submitted and
 still open when --wait ended, 5 ended without success, 9 refused.`
@@ -24,22 +24,21 @@ const submitExamples = `  handoff submit --to reviewer --reason "code is ready" 
 
 // submitTopics are the pages of "handoff help submit TOPIC". Each has a group of flags.
 var submitTopics = []helpTopic{
-	{"work", "The work", "file from to capability for reason task task-id task-type requirement criterion type trigger priority key parent", "what is to be done, by whom, for whom", `
-The package is built from flags, read from a file (-f), or both: then flags that
-are given replace what the file says. "handoff schema package" describes the file.
-The source (--from) is $HANDOFF_AGENT if that is set, else human. Any name works. If no
+	{"work", "The work", "file from to capability for reason task task-id task-type requirement criterion type trigger priority key parent", "the task, its agent, its source", `
+The package is built from flags, read from a file (-f), or both: then flags that are
+given replace the fields of the file. "handoff schema package" describes the file. The
+source (--from) is $HANDOFF_AGENT if that is set, else human. Any name works. If no
 agent has it, submit warns you: questions and returns for that name go to a person.`},
-	{"context", "Its context", "conversation workflow intent request var artifact relevant-file context-file history-file transfer max-messages max-context-tokens summarizer assist", "what the agent gets to know, and how much of a conversation", `
-How much of a conversation (--history-file) is passed on depends on --transfer, the
+	{"context", "Its context", "conversation workflow intent request var artifact relevant-file context-file history-file transfer max-messages max-context-tokens summarizer assist", "the facts for the agent, and how much of a conversation", `How much of a conversation (--history-file) is passed on depends on --transfer, the
 limits, or else the type: all for an escalation, a summary for a delegation, else the
 relevant messages. The first request, the last five messages, and tool calls with their
-results always stay. The package names what was left out, and the author of the summary:
-the source, a summarizer (or --assist), or extracts.
+results always stay. The package names the parts left out, and the author of the
+summary: the source, a summarizer (or --assist), or extracts.
 
 Before anything is written, secrets (keys, tokens, passwords) are taken out of the
 package; stderr has their number. $HANDOFF_REDACT names a file with more patterns, one
 regular expression a line; --redact adds one.`},
-	{"target", "What its result and its target must be", "output-schema requires strict-capabilities bids bid-window bid-most bid-least bid-weights rationale risk approve-by approval-question approval-timeout on-approval-timeout", "schemas, capabilities, bids, approval", `
+	{"target", "Conditions for its result and its target", "output-schema requires strict-capabilities bids bid-window bid-most bid-least bid-weights rationale risk approve-by approval-question approval-timeout on-approval-timeout", "schemas, capabilities, bids, approval", `
 --for matches your words against the agents' profiles (handoff agents find) and picks an
 agent if there is a clear match, or asks --assist; else submit exits with 9 (no_match),
 names the nearest, and writes nothing.
@@ -47,7 +46,10 @@ names the nearest, and writes nothing.
 With --bids agents with the --capability are asked first for bids (--bid-window). The best
 bid gets the work, and the next best if that agent refuses. Only agents that make bids are
 asked (agents put --bids, work --bids).`},
-	{"time", "Time and routing", "deadline work-timeout on-open wait-for-agent route-by ranked on-timeout progress-timeout late-result next", "deadlines, absent and busy agents, next agents", ""},
+	{"time", "Time and routing", "at in deadline work-timeout on-open wait-for-agent route-by ranked on-timeout progress-timeout late-result next", "starts, deadlines, absent and busy agents, next agents", `
+With --at or --in the handoff is stored and has its ticket at once, and is offered at that
+instant: until then it can be approved, rerouted and cancelled. Its deadline and timeouts
+count from the start. "handoff why" has the instant.`},
 	{"return", "What comes back", "return return-timeout return-of on-return-timeout await", "the end as work of the source; waiting inside a worker", `
 With --await block in a program that "handoff work" runs, the result of the program waits:
 the package is handed off when the program ends with exit code 0, and the program runs
@@ -59,7 +61,7 @@ A broadcast, or a --group of different packages, has one ticket, which is polled
 any other. It succeeds when all members have (--aggregate: any, or more than half of
 them), and closes as soon as that is certain; --cancel-rest ends the others then. A
 group file is a list of members: each has a target, and may have a reason, priority,
-task, variables and artifacts of its own, laid over what the package says:
+task, variables and artifacts of its own, laid over those of the package:
 
   [{"target": {"agent": "coder"}, "task": {"description": "fix it"}},
    {"target": {"capability": "review"}, "variables": {"strict": true}}]
