@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -148,6 +149,7 @@ func TestHelp(t *testing.T) {
 		if len(path) > 0 { // said once, by handoff --help
 			help, _, _ = strings.Cut(help, "\nGlobal flags (")
 		}
+		checkHelpColumns(t, name, help)
 		if problem := compareGolden(filepath.Join(goldenHome, "help", name+".txt"), strings.TrimRight(help, "\n")+"\n"); problem != "" {
 			t.Error(problem)
 		}
@@ -177,6 +179,20 @@ func topics(help string) (names []string) {
 	return names
 }
 
+// checkHelpColumns: help fits 80 columns, but for commands, which are to be copied.
+func checkHelpColumns(t *testing.T, name, help string) {
+	t.Helper()
+	list, examples, more := strings.Cut(help, "\nExamples:\n")
+	if more {
+		_, examples, _ = strings.Cut(examples, "\n\n")
+	}
+	for line := range strings.Lines(list + examples) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 && !strings.HasPrefix(line, "  handoff ") {
+			t.Errorf("%s --help: %d columns: %s", name, n, line)
+		}
+	}
+}
+
 // subcommands asks the program's own completion, which lists only commands that are shown.
 func subcommands(t *testing.T, path []string) []string {
 	t.Helper()
@@ -191,10 +207,11 @@ func subcommands(t *testing.T, path []string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	help = strings.Join(strings.Fields(help), " ") + " "
 	var names []string
 	for line := range strings.Lines(out) {
 		name, what, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		if what != "" && strings.Contains(help, "\n  "+name+" ") && strings.Contains(help, what) { // not a value of an argument
+		if what != "" && strings.Contains(help, " "+name+" "+what+" ") { // not a value of an argument
 			names = append(names, name)
 		}
 	}
