@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -29,8 +30,10 @@ type ledger struct {
 	conversations int
 	workflows     int
 	open          bool // none is claimed
+	offers        bool // each has an offer in its queue, and each twentieth is for a person
 	dir           *lifecycle.Directory
-	begun, ended  time.Time // of the submissions
+	begun, ended  time.Time     // of the submissions
+	over          time.Duration // the time of them; 0 is a submission of a writer each 50 ms
 }
 
 const (
@@ -39,8 +42,8 @@ const (
 	// inFlight is how many handoffs are under way at once: the entries of one lie
 	// this far apart in the ledger.
 	inFlight = 500
-	// between two submissions of one writer
-	pace = 50 * time.Millisecond
+	// between two submissions of one writer, by default
+	paceDefault = 50 * time.Millisecond
 )
 
 func newLedger(n int) *ledger {
@@ -96,7 +99,7 @@ func writeLedger(t *testing.T, url string, n int) *ledger {
 
 func (l *ledger) fill(t *testing.T, url string, n int) {
 	t.Helper()
-	l.begun = time.Now().Add(-24 * time.Hour).Truncate(time.Millisecond).UTC()
+	l.begun = time.Now().Add(-cmp.Or(l.over, 24*time.Hour)).Truncate(time.Millisecond).UTC()
 	writers := runtime.GOMAXPROCS(0)
 	var group errgroup.Group
 	for w := range writers {
@@ -107,7 +110,15 @@ func (l *ledger) fill(t *testing.T, url string, n int) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	l.ended = l.begun.Add(time.Duration(n/writers) * pace)
+	l.ended = l.begun.Add(time.Duration(n/writers) * l.pace(n/writers))
+}
+
+// pace is the time between two of n submissions of a writer.
+func (l *ledger) pace(n int) time.Duration {
+	if l.over == 0 || n == 0 {
+		return paceDefault
+	}
+	return l.over / time.Duration(n)
 }
 
 // writer is one connection that writes handoffs.
@@ -131,11 +142,11 @@ func (l *ledger) write(url string, seed uint64, n int, now time.Time) error {
 	}
 	rng := rand.New(rand.NewPCG(seed, 5))
 	w := &writer{l: l, js: js, rng: rng, zipf: rand.NewZipf(rng, 1.2, 8, wordsCount-1), now: now}
-	states := make([]protocol.State, 0, inFlight)
+	states, step := make([]protocol.State, 0, inFlight), l.pace(n)
 	for n > 0 {
 		states = states[:0]
 		for range min(n, inFlight) {
-			w.now = w.now.Add(pace)
+			w.now = w.now.Add(step)
 			state, err := w.submit()
 			if err != nil {
 				return err
@@ -173,6 +184,9 @@ func (w *writer) submit() (protocol.State, error) {
 		Task:     protocol.Task{ID: "task-" + uuid.NewString()[:8], Description: l.sentence(w.zipf, 20)},
 		Context: protocol.Context{ConversationID: &conversation, WorkflowID: l.workflow(w.rng),
 			Summary: l.sentence(w.zipf, 50)}}
+	if l.offers && w.rng.IntN(20) == 0 {
+		pkg.Target.Agent = protocol.Human
+	}
 	pkg.Normalize(w.now)
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
@@ -183,12 +197,16 @@ func (w *writer) submit() (protocol.State, error) {
 	if err != nil {
 		return protocol.State{}, err
 	}
-	return w.append(protocol.State{}, step.Events)
+	state, err := w.append(protocol.State{}, step.Events)
+	if err == nil && l.offers {
+		_, err = w.js.PublishAsync(fmt.Sprintf("handoff.work.%s.%s.%s.1", state.Agent, state.Priority, state.Ticket), nil, jetstream.WithStallWait(time.Minute))
+	}
+	return state, err
 }
 
 func (w *writer) accept(s protocol.State) []protocol.Event {
-	m := protocol.Meta{At: w.now.Add(time.Duration(w.rng.IntN(5_000)) * time.Millisecond), By: s.Agent + ".1"}
-	return []protocol.Event{&protocol.Accepted{Meta: m, Offer: s.Offer, Agent: s.Agent, Holder: s.Agent + ".1", LeaseMS: 30_000, Attempt: 1},
+	m := protocol.Meta{At: w.now.Add(time.Duration(w.rng.IntN(5_000)) * time.Millisecond), By: s.Agent + "-1"}
+	return []protocol.Event{&protocol.Accepted{Meta: m, Offer: s.Offer, Agent: s.Agent, Holder: s.Agent + "-1", LeaseMS: 30_000, Attempt: 1},
 		&protocol.Started{Meta: m}}
 }
 

@@ -39,6 +39,7 @@ var roles = map[string]func(ctx context.Context, of []string) error{
 	"index":      func(ctx context.Context, of []string) error { return keepIndex(ctx, of[0], of[1]) },
 	"engine":     func(ctx context.Context, of []string) error { return keepEngine(ctx, of[0]) },
 	"supervisor": func(ctx context.Context, of []string) error { return supervise(ctx, of[0]) },
+	"gateway":    func(ctx context.Context, of []string) error { return keepGateway(ctx, of[0], of[1]) },
 	"flow":       func(ctx context.Context, of []string) error { return flow(ctx, of[0], of[1]) },
 	"member": func(ctx context.Context, of []string) error {
 		return keepMember(ctx, of[0], of[1], of[2], of[3], of[4], of[5], of[6:])

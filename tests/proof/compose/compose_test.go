@@ -13,6 +13,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"strings"
@@ -103,7 +105,27 @@ func (s *stack) usable() {
 	if out := s.handoff("list", "--agent", "reviewer", "-o", "jsonl"); strings.Count(out, "\n") != 0 || !strings.Contains(out, `"reviewer"`) {
 		s.Errorf("list printed %s", out)
 	}
+	s.overHTTP()
 	s.handoff("doctor") // exit code 0: nothing is amiss with what the compose file brings up
+}
+
+// overHTTP makes a token as the documentation says, and lists handoffs with it.
+func (s *stack) overHTTP() {
+	s.Helper()
+	token := strings.TrimSpace(s.handoff("token", "new", "--tokens", "/var/lib/handoff/tokens.json", "--name", "person", "--role", "reader"))
+	r, err := http.NewRequestWithContext(s.ctx, http.MethodGet, s.http+"/v1/handoffs?agent=reviewer", nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), `"reviewer"`) {
+		s.Errorf("over HTTP: %s %s (%v)", answer.Status, body, err)
+	}
 }
 
 // waitWorking returns when a handoff has been submitted and completed from now on.

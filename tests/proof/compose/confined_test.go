@@ -70,7 +70,7 @@ func (s *stack) confined() {
 			}
 		}
 	}
-	for service, want := range map[string]int{"nats-1": 1, "nats-2": 1, "nats-3": 1, "topology": 1, "supervise": 2, "index-1": 1, "index-2": 1, "reviewer": 1} {
+	for service, want := range map[string]int{"nats-1": 1, "nats-2": 1, "nats-3": 1, "topology": 1, "supervise": 2, "index-1": 1, "index-2": 1, "serve": 1, "reviewer": 1} {
 		if services[service] != want {
 			s.Errorf("%d of %s, want %d", services[service], service, want)
 		}

@@ -29,6 +29,7 @@ type stack struct {
 	env      []string
 	urls     []string // of NATS, from this machine
 	monitors []string
+	http     string // its URL, from this machine
 
 	ourServers bool // built here, and no official image
 }
@@ -48,11 +49,12 @@ func newStack(t *testing.T, ctx context.Context, overlay string, more ...string)
 	}
 	t.Logf("docker compose %s", version)
 	s := &stack{T: t, ctx: ctx, name: fmt.Sprintf("handoff-test-%d-%x", os.Getpid(), time.Now().UnixMilli()&0xffff), files: append([]string{composeFile}, more...)}
-	ports, err := embedded.FreePorts(6)
+	ports, err := embedded.FreePorts(7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.env = []string{"HANDOFF_TAG=" + s.name}
+	s.http = fmt.Sprintf("http://127.0.0.1:%d", ports[6])
+	s.env = []string{"HANDOFF_TAG=" + s.name, fmt.Sprintf("HTTP_PORT=%d", ports[6])}
 	for i := range 3 {
 		s.env = append(s.env, fmt.Sprintf("NATS_%d_PORT=%d", i+1, ports[i]), fmt.Sprintf("NATS_%d_MONITOR_PORT=%d", i+1, ports[3+i]))
 		s.urls = append(s.urls, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))

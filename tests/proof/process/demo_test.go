@@ -7,6 +7,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -118,6 +122,73 @@ func checkKept(t *testing.T, ctx context.Context, said string) {
 	history, err := exec.CommandContext(ctx, testworld.Handoff(t), "history", kept[2], "--nats", url).CombinedOutput()
 	if err != nil || !strings.Contains(string(history), "retry_scheduled") || !strings.Contains(string(history), "completed") {
 		t.Errorf("history: %v\n%s", err, history)
+	}
+}
+
+// TestDemoPage plays the demo with a page: its link signs in, a person approves there before the demo does, and
+// the page stays until Ctrl-C.
+func TestDemoPage(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	home := t.TempDir()
+	report := filepath.Join(home, "report.md")
+	demo := demoCommand(t, ctx, home, "--dir", home, "--report", report, "--page", "--pace", "2s")
+	stdout, err := demo.StdoutPipe()
+	if err == nil {
+		err = demo.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	jar, _ := cookiejar.New(nil)
+	browser, site := &http.Client{Jar: jar}, ""
+	post := func(path string, form url.Values) {
+		r, _ := http.NewRequestWithContext(ctx, http.MethodPost, site+path, strings.NewReader(form.Encode()))
+		r.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Origin": {site}}
+		answer, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if body, _ := io.ReadAll(answer.Body); answer.StatusCode >= 400 {
+			t.Errorf("%s: %s\n%s", path, answer.Status, body)
+		}
+	}
+	asked := regexp.MustCompile(`([0-9a-f-]{8}) .* gated: before reporter`)
+	var all []string
+	for out := bufio.NewScanner(stdout); out.Scan(); {
+		line := out.Text()
+		all = append(all, line)
+		if _, link, found := strings.Cut(line, "decide there: "); found {
+			address, secret, _ := strings.Cut(link, "/ui/in?link=")
+			site = address
+			post("/ui/in", url.Values{"token": {secret}})
+		}
+		if m := asked.FindStringSubmatch(line); m != nil {
+			ticket := ""
+			for ; ticket == "" && ctx.Err() == nil; testworld.Pause(ctx, 50*time.Millisecond) { // the index has it a moment later
+				answer, err := browser.Get(site + "/ui/inbox")
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(answer.Body)
+				_ = answer.Body.Close()
+				ticket = regexp.MustCompile(m[1] + `-[0-9a-f-]{27}`).FindString(string(body))
+			}
+			post("/ui/act", url.Values{"op": {"approve"}, "ticket": {ticket}, "to": {"reporter"}, "reason": {"by a person"}})
+		}
+		if strings.Contains(line, "stays until Ctrl-C") {
+			_ = demo.Process.Signal(os.Interrupt)
+		}
+	}
+	_ = demo.Wait()
+	printed := strings.Join(all, "\n")
+	if code := demo.ProcessState.ExitCode(); code != 0 || !strings.Contains(printed, "0 lost, 0 done twice") || !strings.Contains(printed, "by a person") {
+		t.Errorf("exit code %d:\n%s", code, printed)
+	}
+	if _, err := os.Stat(report); err != nil {
+		t.Error(err)
 	}
 }
 
