@@ -76,6 +76,24 @@ func TestExampleFleetWithModel(t *testing.T) {
 	}
 }
 
+// TestExampleCodingAgent has a program in place of a coding agent: it gets the brief, and prints a report.
+func TestExampleCodingAgent(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	agent := `#!/bin/sh
+[ "$1 $2 $3" = "-p --output-format json" ] || exit 9
+grep -q "Write the release notes in Markdown" || exit 8
+printf '%s' '{"type": "result", "subtype": "success", "is_error": false, "result": "# Release notes\n\n## All\n\n- words of the agent"}'
+`
+	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(agent), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, notes := runFleet(t, "CODING_AGENT=claude", "AGENT_BIN="+bin)
+	if !strings.Contains(notes, "- words of the agent\n") || !strings.Contains(out, "(draft 1)") {
+		t.Errorf("it printed\n%s, and the notes are\n%s", out, notes)
+	}
+}
+
 // runFleet returns what the script printed, and the notes.
 func runFleet(t *testing.T, env ...string) (out, notes string) {
 	t.Helper()
@@ -94,7 +112,12 @@ func runFleet(t *testing.T, env ...string) (out, notes string) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it stops what it has started
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "FLEET_OUT="+filepath.Join(dir, "notes.md"))
-	cmd.Env = append(cmd.Env, env...)
+	for _, entry := range env {
+		if dir, ok := strings.CutPrefix(entry, "AGENT_BIN="); ok {
+			entry = "PATH=" + bin + ":" + dir + ":" + os.Getenv("PATH")
+		}
+		cmd.Env = append(cmd.Env, entry)
+	}
 	printed, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)

@@ -38,13 +38,15 @@ const budgetFile = "house_budget.txt"
 // lower floors only, never one beside it. A room is a folder at the top of the module;
 // internal has a room in each folder. The module itself is the room "".
 var floors = [][]string{
-	{"protocol", "internal/filelock"},
+	{"protocol", "internal/filelock", "clients"},
 	{"broker", "internal/brief", "internal/assist"},
 	{"internal/brokertest", "internal/testworld"},
-	{"worker", "internal/supervisor", "internal/index", "internal/telemetry"},
+	{"internal/supervisor", "internal/index", "internal/telemetry"},
 	{"internal/explain"},
 	{"api"},
-	{"", "internal/gateway", "internal/dossier", "internal/doctor", "internal/demo", "internal/bench"},
+	{"internal/dossier", "worker"},
+	{"", "internal/gateway", "internal/doctor", "internal/demo", "internal/notify"},
+	{"internal/bench"},
 	{"internal/cli"},
 	{"cmd"},
 	{"tests", "docs"},

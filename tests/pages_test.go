@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,24 @@ func TestMap(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(page, -1) {
 		if _, err := os.Stat(filepath.Join("..", row[1])); err != nil {
 			t.Errorf("docs/internals/map.md has a row for %s, which is not there", row[1])
+		}
+	}
+}
+
+// goFile matches the name of a Go file.
+var goFile = regexp.MustCompile("`([A-Za-z0-9_./]+\\.go)`")
+
+// TestGoFiles finds names of Go files in documents that no file has.
+func TestGoFiles(t *testing.T) {
+	files := filesBelow(t, "..")
+	for _, page := range files {
+		if !strings.HasSuffix(page, ".md") {
+			continue
+		}
+		for _, name := range goFile.FindAllStringSubmatch(readPage(t, page), -1) {
+			if !slices.ContainsFunc(files, func(file string) bool { return file == name[1] || strings.HasSuffix(file, "/"+name[1]) }) {
+				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
 		}
 	}
 }

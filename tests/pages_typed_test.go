@@ -18,11 +18,14 @@ import (
 var untyped = map[string]string{
 	"reference/fields.md":          "names fields, and no command",
 	"operations/containers.md":     "needs Docker: tests/proof/compose types it",
+	"operations/proxy.md":          "needs a proxy with a certificate",
 	"operations/scale.md":          "its commands take minutes",
 	"operations/damage.md":         "harms a ledger: tests/proof/damage types it",
 	"reference/protocol.md":        "is for programs: how-to/other-languages.md types a worker",
 	"reference/operations.md":      "is a table, made by TestPage of api",
 	"reference/outputs.md":         "is a table of what programs print",
+	"how-to/javascript.md":         "TestWorkers of clients runs the same",
+	"how-to/python.md":             "TestWorkers of clients runs the same",
 	"governance.md":                "is an index of other pages",
 	"concepts/glossary.md":         "is a list of terms",
 	"reference/settings.md":        "is a table, made by TestSettings",
@@ -190,6 +193,10 @@ func (r *reader) console(text string) {
 			if r.env[assigned[1]] = r.here(assigned[3]); assigned[2] != "" {
 				r.env[assigned[1]] = strings.TrimSpace(r.run(assigned[2], pattern(want), true))
 			}
+		} else if eval := regexp.MustCompile(`^eval "\$\((.*)\)"$`).FindStringSubmatch(command); eval != nil {
+			for _, variable := range regexp.MustCompile(`(?m)^export (\w+)=(.*)$`).FindAllStringSubmatch(r.run(eval[1], pattern(want), true), -1) {
+				r.env[variable[1]] = variable[2]
+			}
 		} else {
 			r.run(command, pattern(want), false)
 		}
@@ -236,9 +243,6 @@ func (r *reader) start(command, want string) {
 	if dev { // on a port of its own
 		r.engine = true
 		command += " --port 0"
-		if !strings.Contains(command, "--data") {
-			command += " --data " + filepath.Join(r.dir, "data")
-		}
 	}
 	serving := serves.FindStringSubmatch(command)
 	if serving != nil && serving[2] != "" {

@@ -16,8 +16,9 @@ import (
 var neutral = []string{"api", "broker", "internal/brief", "internal/doctor", "internal/dossier", "internal/explain", "internal/gateway", "internal/index",
 	"internal/supervisor", "internal/telemetry", "protocol", "worker"}
 
-// operators are the rooms of these whose words reach only the operator of an engine.
-var operators = []string{"broker/audit", "broker/backup", "broker/jetstream"}
+// operators are the rooms of these whose words reach only the operator of an engine, or a person who may
+// copy a command from the page.
+var operators = []string{"broker/audit", "broker/backup", "broker/jetstream", "internal/gateway/page"}
 
 // shellWords is a command of handoff, or a flag. Commands of the server's own tool are no
 // words of Handoff.

@@ -1,4 +1,5 @@
-"""A client for a model behind an OpenAI-compatible endpoint, with the standard library alone.
+"""A client for a model behind an OpenAI-compatible endpoint, with the standard library alone, or for
+a coding agent on the path (CODING_AGENT: see ../coding-agent.sh).
 
 HANDOFF_LLM_URL is the address in front of /chat/completions, HANDOFF_LLM_MODEL the name of the
 model. The key is in the file HANDOFF_LLM_KEY_FILE, or in HANDOFF_LLM_KEY; it is never printed.
@@ -6,6 +7,8 @@ model. The key is in the file HANDOFF_LLM_KEY_FILE, or in HANDOFF_LLM_KEY; it is
 
 import json
 import os
+import pathlib
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -16,7 +19,7 @@ RETRY_LATER = 75  # the exit code for "failed, and worth another attempt"
 
 def configured():
     """Tells whether there is a model to ask."""
-    return bool(os.environ.get("HANDOFF_LLM_URL"))
+    return bool(os.environ.get("HANDOFF_LLM_URL") or os.environ.get("CODING_AGENT"))
 
 
 def ask(text):
@@ -25,6 +28,8 @@ def ask(text):
     Where the model does not answer, or not with an answer, the program ends so that Handoff
     repeats the attempt.
     """
+    if os.environ.get("CODING_AGENT"):
+        return run(text)
     request = urllib.request.Request(
         os.environ["HANDOFF_LLM_URL"].rstrip("/") + "/chat/completions",
         data=json.dumps(
@@ -47,6 +52,20 @@ def ask(text):
     if not isinstance(words, str) or not words.strip():
         again("the model has no words")
     report(answer.get("usage"))
+    return words.strip() + "\n"
+
+
+def run(text):
+    """Returns the report of a coding agent on text."""
+    script = pathlib.Path(__file__).parent.parent / "coding-agent.sh"
+    env = {name: value for name, value in os.environ.items() if name != "HANDOFF_BRIEF_FILE"}
+    ended = subprocess.run(["sh", script], input=text, env=env, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        again(f"the coding agent ended with {ended.returncode}: {ended.stderr[-500:]}")
+    try:
+        words = json.loads(ended.stdout)["result"]
+    except (ValueError, LookupError, TypeError):
+        words = ended.stdout
     return words.strip() + "\n"
 
 

@@ -6,7 +6,7 @@
 #   sh examples/fleet/run.sh FILE       the changes are those in FILE
 #
 # It needs handoff, jq and python3 on the path. FLEET_OUT is where the notes go (default:
-# release-notes.md here). HANDOFF_LLM_URL has a model write them: see model.py.
+# release-notes.md here). HANDOFF_LLM_URL has a model write them, CODING_AGENT a coding agent: see model.py.
 set -eu
 
 yes=
@@ -55,7 +55,7 @@ agent announcer --description "says in one line what is new" --capability announ
 serve() {
   name=$1
   shift
-  handoff work --agent "$name" --env 'HANDOFF_LLM_*,FLEET_OUT' -- "$@" 2>"$dir/$name.log" &
+  handoff work --agent "$name" --env 'HANDOFF_LLM_*,CODING_AGENT,ANTHROPIC_*,OPENAI_*,FLEET_OUT' -- "$@" 2>"$dir/$name.log" &
   pids="$pids $!"
 }
 serve desk sh "$fleet/desk.sh"
