@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long anything may take, on a machine that does much else.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // world is a real engine in this process, and a trusted connection to it for the
 // test, which plays source, supervisor and onlooker.
@@ -83,7 +83,7 @@ func (w *world) brokerOver(engine *jetstream.Engine) *broker.Broker {
 
 func (w *world) engine() *jetstream.Engine {
 	w.Helper()
-	engine, err := jetstream.Dial(w.ctx, jetstream.DialConfig{URL: w.inside, Config: jetstream.Config{AckWait: w.ackWait}})
+	engine, err := jetstream.Dial(w.ctx, jetstream.DialConfig{URL: w.inside, Config: jetstream.Config{AckWait: w.ackWait, Timeout: patience}})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func (w *world) hasty(agent string) *natsgateway.Client {
 
 func (w *world) client(agent string) *natsgateway.Client {
 	w.Helper()
-	c, err := natsgateway.NewClient(w.conn(agent), natsgateway.ClientConfig{Agent: agent})
+	c, err := natsgateway.NewClient(w.conn(agent), natsgateway.ClientConfig{Agent: agent, Timeout: patience})
 	if err != nil {
 		w.Fatal(err)
 	}
