@@ -4,11 +4,13 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -182,7 +184,7 @@ func (s *site) gateway(url, agent, seed string) access {
 		s.Fatal(err)
 	}
 	s.Cleanup(nc.Close)
-	c, err := natsgateway.NewClient(nc, natsgateway.ClientConfig{Agent: agent})
+	c, err := natsgateway.NewClient(nc, natsgateway.ClientConfig{Agent: agent, Timeout: watchdogTimeout})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -195,16 +197,29 @@ func (s *site) gateway(url, agent, seed string) access {
 			if pkg.Key == "" {
 				pkg.Key = nats.NewInbox()
 			}
-			state, err := c.Submit(ctx, pkg)
+			state, err := again(ctx, func() (protocol.State, error) { return c.Submit(ctx, pkg) })
 			return state.Ticket, err
 		},
-		wait:   func(ctx context.Context, ticket string) (protocol.State, error) { return c.Wait(ctx, ticket, "closed") },
+		wait: func(ctx context.Context, ticket string) (protocol.State, error) {
+			return again(ctx, func() (protocol.State, error) { return c.Wait(ctx, ticket, "closed") })
+		},
 		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) { return worker.New(c, cfg, h) },
 		raw: func(verb, body string) error {
 			msg := &nats.Msg{Subject: natsgateway.Subject(agent, verb), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(body)}
 			_, err := nc.RequestMsg(msg, watchdogTimeout)
 			return err
 		},
+	}
+}
+
+// again asks until there is an answer, as a gateway says that has not reached the engine in time.
+func again(ctx context.Context, ask func() (protocol.State, error)) (protocol.State, error) {
+	for {
+		state, err := ask()
+		if !errors.Is(err, broker.ErrUnreachable) || ctx.Err() != nil {
+			return state, err
+		}
+		testworld.Pause(ctx, time.Second)
 	}
 }
 
