@@ -262,22 +262,35 @@ func TestPageActs(t *testing.T) {
 	person.visit("/ui/act", form("ticket", ticket)).has(t, http.StatusForbidden, "read-only")
 }
 
-// TestPageLater: a handoff that starts later waits on the board, and for no person.
+// TestPageLater: a handoff that starts later waits on the board, and for no person: whether it has no agent yet, was
+// rerouted to one, or to a person. One that needs an approval is with a person.
 func TestPageLater(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.register("lead", "coder")
-	later := strings.Replace(pkg, "{", fmt.Sprintf(`{"start_at":%q,`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339)), 1)
-	ticket := want[view](w, w.post("lead", "/v1/handoffs", later), http.StatusAccepted).State.Ticket
 	w.serveIndex()
+	submit := func(field string) string {
+		return want[view](w, w.post("lead", "/v1/handoffs", strings.Replace(pkg, "{", "{"+field+",", 1)), http.StatusAccepted).State.Ticket
+	}
+	start := fmt.Sprintf(`"start_at":%q`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	later := []string{submit(start), submit(start), submit(start)}
 	b := w.signIn("human", RoleAdmin)
+	for i, agent := range []string{"coder", "human"} {
+		b.visit("/ui/act", url.Values{"op": {"reroute"}, "ticket": {later[i+1]}, "to": {agent}, "reason": {"r"}}).has(t, http.StatusSeeOther)
+	}
+	asked := submit(`"approval":{"required":true}`)
 	board := ""
-	for !strings.Contains(board, "held back") { // the index has it soon
+	for !strings.Contains(board, "b-"+asked) { // the index has it soon, and then the others too
 		time.Sleep(20 * time.Millisecond)
 		board = html.UnescapeString(string(b.visit("/ui/board", nil).body))
 	}
-	waiting, _, _ := strings.Cut(board, "<h2>Working")
-	if !strings.Contains(waiting, "<h2>Waiting <b>1</b>") || !strings.Contains(waiting, "b-"+ticket) {
-		t.Errorf("it is not in the column of those that wait: %s", board)
+	waiting, rest, _ := strings.Cut(board, "<h2>Working")
+	for _, ticket := range later {
+		if !strings.Contains(waiting, "b-"+ticket) {
+			t.Errorf("%s is not in the column of those that wait", ticket)
+		}
+	}
+	if !strings.Contains(waiting, "<h2>Waiting <b>3</b>") || !strings.Contains(rest, "<h2>With a person <b>1</b>") || !strings.Contains(rest, "b-"+asked) {
+		t.Errorf("the columns: %s", board)
 	}
 }
 

@@ -76,7 +76,8 @@ func filterOf(q url.Values) (f ask.Filter, filters []typed) {
 	return f, filters
 }
 
-// board shows columns, or a list. Columns are a count and two lists: three questions.
+// board shows columns, or a list. Columns are a count and two lists: three questions, and a
+// fourth while a handoff is at a gate.
 func (p *Page) board(x *request) (any, error) {
 	x.frame.Page, x.frame.Title = "board", "Board"
 	q := x.URL.Query()
@@ -135,11 +136,24 @@ func (p *Page) board(x *request) (any, error) {
 	}
 	v.Columns = []column{{Title: "Waiting", To: "phase=pending"}, {Title: "Working", To: "phase=working&phase=accepted"},
 		{Title: "With a person", To: "agent=human"}, {Title: "Coming back", To: "phase=retrying&phase=failed&phase=timeout&phase=rejected"}, {Title: "Just ended", To: "open=false"}}
+	gated := false
 	for _, g := range counted.Groups {
-		v.Columns[columnOf(protocol.Phase(g.Values[0]), g.Values[1])].N += g.Count
+		phase := protocol.Phase(g.Values[0])
+		v.Columns[columnOf(phase, g.Values[1], "")].N += g.Count
+		gated = gated || phase == protocol.AwaitingApproval
+	}
+	if gated { // the count has no gates; those of people are few
+		at := with(&yes)
+		at.Gate = gatesOfPeople
+		people, err := x.session.Count(x.Context(), ask.CountQuery{Question: now, Filter: at})
+		if err != nil {
+			return nil, err
+		}
+		v.Columns[0].N = max(0, v.Columns[0].N-people.Count) // a later instant than that of the first count
+		v.Columns[2].N += people.Count
 	}
 	for _, r := range open.Handoffs {
-		if c := &v.Columns[columnOf(r.Phase, r.Agent)]; len(c.Rows) < columnMax {
+		if c := &v.Columns[columnOf(r.Phase, r.Agent, r.Gate)]; len(c.Rows) < columnMax {
 			c.Rows = append(c.Rows, x.row(r))
 		}
 	}
@@ -153,10 +167,14 @@ func (p *Page) board(x *request) (any, error) {
 	return &v, x.waitWords(v.Columns)
 }
 
-// columnOf is the column of an open handoff. One that waits for its start, or for bids, has no agent yet.
-func columnOf(phase protocol.Phase, agent string) int {
+// gatesOfPeople are the gates that a person opens.
+var gatesOfPeople = []protocol.GateKind{protocol.GateApproval, protocol.GateBudget}
+
+// columnOf is the column of an open handoff. One at a gate may name its next agent, even a person, who
+// has nothing to do before the gate is open.
+func columnOf(phase protocol.Phase, agent string, gate protocol.GateKind) int {
 	switch {
-	case phase == protocol.AwaitingApproval && agent == "":
+	case phase == protocol.AwaitingApproval && !slices.Contains(gatesOfPeople, gate):
 		return 0
 	case agent == protocol.Human, phase == protocol.AwaitingApproval, phase == protocol.Conditional:
 		return 2
