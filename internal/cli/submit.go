@@ -603,14 +603,17 @@ func (a *app) dryRun(ctx context.Context, b *broker.Broker, prepared broker.Prep
 	if !a.text() {
 		return a.value(struct {
 			Ticket  string                `json:"ticket"`
-			Agent   string                `json:"agent"` // empty for a group
+			Agent   string                `json:"agent"` // empty for a group, and before a start
 			DryRun  bool                  `json:"dry_run"`
 			Members []dossier.MemberState `json:"members,omitempty"`
 			Package json.RawMessage       `json:"package"`
 		}{prepared.Ticket, agent, true, members, prepared.Body})
 	}
-	if len(members) > 0 {
+	switch {
+	case len(members) > 0:
 		agent = fmt.Sprintf("a group of %d", len(members))
+	case agent == "": // it is chosen at the start
+		agent = prepared.Package.TargetWords() + ", from " + explain.Instant(prepared.Package.StartAt) + " on,"
 	}
 	a.notef("handoff: nothing was written; %s would get this:\n", agent)
 	return a.document(prepared.Body)

@@ -164,7 +164,8 @@ func together(e protocol.Event) (words string, own bool) {
 		if e.Approver != "" {
 			asked = e.Approver + " is asked"
 		}
-		words = Join("before "+e.Agent+": "+protocol.OutlineOf(e).Words, asked)
+		before := cmp.Or(e.Agent, "the first offer") // its start, for which no agent is chosen yet
+		words = Join("before "+before+": "+protocol.OutlineOf(e).Words, asked)
 	case *protocol.Awarded:
 		winner := "the best bid"
 		if len(e.Bids) > 0 {

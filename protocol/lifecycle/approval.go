@@ -211,6 +211,8 @@ func mayDecide(s p.State, d *Directory, v ApprovalAnswer) error {
 	switch {
 	case gate.First() == p.GateBudget:
 		return wantsRaise(s)
+	case gate.First() == p.GateStart:
+		return p.Errorf(p.CodeIllegal, "ticket", "%s starts at %s, and asks for no approval now", s.Ticket, instant(s.StartAt))
 	case gate.First() != p.GateApproval:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is %s and asks for no approval", s.Ticket, s.Phase)
 	case v.Agent != "" && v.Agent != gate.Agent:
