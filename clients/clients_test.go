@@ -210,6 +210,22 @@ func (w *world) awaitHistory(ticket, word string) {
 	}
 }
 
+// TestLater: a handoff with a start is offered then, and no earlier.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, w *world, program, ending string) {
+		testworld.StartIn(t, w.dir, "worker", w.env, program, "worker."+ending, "over")
+		w.awaitAgent("over")
+		ctx, cancel := context.WithTimeout(t.Context(), sourceMax)
+		defer cancel()
+		source := exec.CommandContext(ctx, program, "later."+ending, "over")
+		source.Dir, source.Env = w.dir, append(os.Environ(), w.env...)
+		if out, err := source.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "cancelled" {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
 // TestLostLease: a worker that was frozen beyond its lease has its handler stopped.
 func TestLostLease(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ const review = agent.work(async (h: Handoff) => {
   return new Result({ ok: !h.signal.aborted }, { goto: "tester" });
 });
 const tested: Result = await agent.test(review, "the login form");
-const ticket = await new Client().submit({ to: "reviewer", task: "the login form", key: "review-417" });
+const ticket = await new Client().submit({ to: "reviewer", task: "the login form", key: "review-417", at: new Date() });
 for await (const event of ticket.watch()) event.sentence.trim();
 try {
   console.log((await ticket.result({ timeout: 600 })).body, tested.goto);
