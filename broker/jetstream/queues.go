@@ -62,13 +62,19 @@ type laneState struct {
 }
 
 func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
+	connection := j.connectionCount.Load()
 	lanes, covered, err := j.coveredLanes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	first, messages, err := j.workStart(ctx)
+	first, messages, created, err := j.workStart(ctx)
 	if err != nil {
 		return nil, err
+	}
+	next := laneFirsts{created: created, connection: connection, of: map[string]uint64{}}
+	known := j.firsts.Load()
+	if known == nil || !known.created.Equal(created) || known.connection != connection {
+		known = &next
 	}
 	standing := 0
 	for _, lane := range lanes {
@@ -84,7 +90,9 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	var group errgroup.Group
 	group.SetLimit(lanesAtOnce)
 	for i := range lanes {
-		group.Go(func() error { return j.age(ctx, &lanes[i], first) })
+		lane := &lanes[i]
+		lane.floor = max(lane.floor+1, first, known.of[laneFilter(lane.Agent, lane.Lane)]) - 1
+		group.Go(func() error { return j.age(ctx, lane) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
@@ -93,24 +101,35 @@ func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	for _, lane := range lanes {
 		if !lane.Oldest.IsZero() {
 			all = append(all, lane.QueueStatus)
+			next.of[laneFilter(lane.Agent, lane.Lane)] = lane.floor + 1
 		}
 	}
+	j.firsts.Store(&next)
 	sortQueues(all)
 	return all, nil
+}
+
+// laneFirsts are the sequences of the first offers of lanes, by their filters. In one stream no offer comes to
+// a lane before its first one, so the next search for that begins there: the engine scans all offers up to
+// it. They hold for a stream, and for a connection: an engine that restarts may have lost its last offers.
+type laneFirsts struct {
+	created    time.Time // the stream
+	connection uint64
+	of         map[string]uint64
 }
 
 // age reads when the first offers of a lane were queued; none is left if meanwhile the last one was taken.
 // The search begins at the floor, so that the engine finds the first offer without scanning all subjects
 // of a deep queue.
-func (j *Engine) age(ctx context.Context, lane *laneState, first uint64) error {
-	oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: max(lane.floor+1, first), NextFor: laneFilter(lane.Agent, lane.Lane)})
+func (j *Engine) age(ctx context.Context, lane *laneState) error {
+	oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: lane.floor + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
 	if errors.Is(err, broker.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	lane.Oldest = oldest.Time.UTC()
+	lane.Oldest, lane.floor = oldest.Time.UTC(), oldest.Seq-1
 	lane.Waiting, err = j.waitingSince(ctx, *lane, oldest)
 	return err
 }
@@ -215,8 +234,9 @@ func (j *Engine) consumerPage(ctx context.Context, stream string, offset int) (c
 
 // streamCount is the engine's count of a stream's messages and subjects.
 type streamCount struct {
-	Total int `json:"total"` // of matching subjects
-	State struct {
+	Total   int       `json:"total"`   // of matching subjects
+	Created time.Time `json:"created"` // the stream
+	State   struct {
 		Messages int               `json:"messages"`
 		First    uint64            `json:"first_seq"`
 		Subjects map[string]uint64 `json:"subjects"`
@@ -237,12 +257,12 @@ func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offse
 	return info, nil
 }
 
-// workStart returns the first sequence of offers in the work stream, and their number. After the
-// sentinel, if it exists, a search is fast.
-func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, err error) {
+// workStart returns the first sequence of offers in the work stream, their number, and when the stream was
+// created. After the sentinel, if it exists, a search is fast.
+func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, created time.Time, err error) {
 	info, err := j.countSubjects(ctx, WorkStream, sentinelSubject, 0)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, created, err
 	}
 	first, offers = info.State.First, info.State.Messages
 	if _, stands := info.State.Subjects[sentinelSubject]; stands {
@@ -251,7 +271,7 @@ func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, err e
 			first++
 		}
 	}
-	return first, offers, nil
+	return first, offers, info.Created, nil
 }
 
 // uncoveredLanes finds the offers of agents that no consumer covers: of registered agents, of a
