@@ -315,7 +315,7 @@ func TestPageSeveral(t *testing.T) {
 	person, list := w.signIn("human", RoleAdmin), "/ui/board?as=list&source=lead"
 	person.visit(list, nil).has(t, http.StatusOK, "all that match", "Cancel…", "Submit again…", "Leave at that…")
 	form := func(op string, more ...string) url.Values {
-		v := url.Values{"op": {op}, "several": {"1"}, "from": {list}}
+		v := url.Values{"op": {op}, "bulk": {"1"}, "from": {list}}
 		for i := 0; i < len(more); i += 2 {
 			v.Add(more[i], more[i+1])
 		}
@@ -355,7 +355,7 @@ func TestPageSeveral(t *testing.T) {
 func TestPageSeveralMany(t *testing.T) {
 	w := newWorld(t, Config{Index: manyRows{}})
 	person := w.signIn("human", RoleAdmin)
-	form := url.Values{"op": {"cancel"}, "several": {"1"}, "all": {"1"}, "from": {"/ui/board?as=list"}}
+	form := url.Values{"op": {"cancel"}, "bulk": {"1"}, "all": {"1"}, "from": {"/ui/board?as=list"}}
 	a := person.visit("/ui/act", form)
 	a.has(t, http.StatusOK, "Cancel: 1000 handoffs", "More than 1000 match")
 	if len(a.body) > 60<<10 {

@@ -203,8 +203,8 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	defer p.counts.forget()
 	defer p.fleets.forget()
-	if form.Get("several") != "" {
-		p.several(x, form)
+	if form.Get("bulk") != "" {
+		p.bulk(x, form)
 		return
 	}
 	about, err := done.do(r.Context(), x.session, form)
@@ -290,8 +290,8 @@ func toastOf(r *http.Request) *toast {
 	if !known {
 		return nil
 	}
-	if n, err := strconv.Atoi(q.Get("n")); err == nil && n > 0 && n <= severalMax {
-		for _, a := range severalActs {
+	if n, err := strconv.Atoi(q.Get("n")); err == nil && n > 0 && n <= bulkMax {
+		for _, a := range bulkActs {
 			if a.Op == q.Get("did") {
 				return &toast{Words: explain.Is(explain.Count(n, "handoff"), n) + " " + a.done}
 			}

@@ -26,7 +26,7 @@ type boardView struct {
 	Rows    []row
 	List    bool
 	Next    template.URL // the query of the next page of the list
-	Acts    []severalAct // on the chosen rows
+	Acts    []bulkAct    // on the chosen rows
 	Most    int          // rows of one act
 	Filters []typed
 	Words   template.URL // the query of the filters
@@ -104,12 +104,12 @@ func (p *Page) board(x *request) (any, error) {
 			keep.Set("as", "list")
 			v.Next = template.URL(keep.Encode())
 		}
-		for _, a := range severalActs {
+		for _, a := range bulkActs {
 			if x.may(deeds[a.Op].operation) {
 				v.Acts = append(v.Acts, a)
 			}
 		}
-		v.Most = severalMax
+		v.Most = bulkMax
 		return &v, nil
 	}
 	x.count(false)

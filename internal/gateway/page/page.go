@@ -87,7 +87,7 @@ var version = func() string {
 // New returns a Page.
 func New(cfg Config) *Page {
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), templates: map[string]*template.Template{}}
-	for _, name := range []string{"fleet", "board", "handoff", "inbox", "agents", "agent", "several", "sign", "problem"} {
+	for _, name := range []string{"fleet", "board", "handoff", "inbox", "agents", "agent", "bulk", "sign", "problem"} {
 		p.templates[name] = template.Must(template.New("frame.html").Funcs(funcs).ParseFS(assets, "assets/frame.html", "assets/"+name+".html"))
 	}
 	p.get("/ui", "fleet", p.fleet)

@@ -70,7 +70,7 @@ func (p *Page) showSign(w http.ResponseWriter, r *http.Request, status int, s si
 // shown lists the typed texts of a form.
 func shown(form url.Values) (all []typed) {
 	for name, values := range form {
-		if len(values) > 0 && values[0] != "" && !slices.Contains([]string{"op", "ticket", "question", "agent", "from", "key", "several", "confirmed", "tickets"}, name) {
+		if len(values) > 0 && values[0] != "" && !slices.Contains([]string{"op", "ticket", "question", "agent", "from", "key", "bulk", "confirmed", "tickets"}, name) {
 			all = append(all, typed{name, values[0]})
 		}
 	}

@@ -21,28 +21,28 @@ import (
 )
 
 const (
-	severalMax  = 1_000 // handoffs of one act
+	bulkMax     = 1_000 // handoffs of one act
 	reasonsMax  = 5     // for which some were refused, that are shown
 	reasonBytes = 200
 )
 
-// severalAct is an act on several handoffs of a list.
-type severalAct struct {
+// bulkAct is an act on several handoffs of a list.
+type bulkAct struct {
 	Op, Verb, Does string
 	done           string
 	open           bool // on those that are open; else on closed ones
 }
 
-// severalActs are in the order of their buttons.
-var severalActs = []severalAct{
+// bulkActs are in the order of their buttons.
+var bulkActs = []bulkAct{
 	{"cancel", "Cancel", "Each ends. A worker that has one is asked to stop.", "being cancelled", true},
 	{explain.OpRedrive, "Submit again", "The package of each is a new handoff.", "submitted again", false},
 	{explain.OpDismiss, "Leave at that", "Each leaves its inbox, and stays closed.", "no longer in an inbox", false},
 }
 
-// severalView asks before an act.
-type severalView struct {
-	severalAct
+// bulkView asks before an act.
+type bulkView struct {
+	bulkAct
 	From    string
 	Tickets []string
 	More    bool // match than those that are chosen
@@ -50,13 +50,13 @@ type severalView struct {
 }
 
 // Many is the number in words.
-func (v severalView) Many() string { return explain.Count(len(v.Tickets), "handoff") }
+func (v bulkView) Many() string { return explain.Count(len(v.Tickets), "handoff") }
 
-// several shows the effect of an act on the chosen handoffs, or on all that match the filter of the list,
+// bulk shows the effect of an act on the chosen handoffs, or on all that match the filter of the list,
 // and does it once that is confirmed.
-func (p *Page) several(x *request, form url.Values) {
-	at := slices.IndexFunc(severalActs, func(a severalAct) bool { return a.Op == form.Get("op") })
-	v := severalView{From: p.here(x.Request), Tickets: form["tickets"], Most: severalMax}
+func (p *Page) bulk(x *request, form url.Values) {
+	at := slices.IndexFunc(bulkActs, func(a bulkAct) bool { return a.Op == form.Get("op") })
+	v := bulkView{From: p.here(x.Request), Tickets: form["tickets"], Most: bulkMax}
 	var err error
 	switch {
 	case at < 0:
@@ -66,26 +66,26 @@ func (p *Page) several(x *request, form url.Values) {
 	case form.Get("confirmed") != "":
 		v.Tickets = strings.Fields(form.Get("tickets"))
 	case form.Get("all") != "":
-		v.Tickets, v.More, err = x.matching(v.From, severalActs[at].open)
+		v.Tickets, v.More, err = x.matching(v.From, bulkActs[at].open)
 	}
 	switch {
 	case err != nil:
 	case len(v.Tickets) == 0:
 		err = protocol.Errorf(protocol.CodeMissing, "tickets", "choose at least one handoff to which this act applies")
-	case len(v.Tickets) > severalMax:
-		err = protocol.Errorf(protocol.CodeTooLarge, "tickets", "are %d; an act is on %d at most", len(v.Tickets), severalMax)
+	case len(v.Tickets) > bulkMax:
+		err = protocol.Errorf(protocol.CodeTooLarge, "tickets", "are %d; an act is on %d at most", len(v.Tickets), bulkMax)
 	case form.Get("confirmed") != "":
-		p.each(x, severalActs[at], v.Tickets, form)
+		p.each(x, bulkActs[at], v.Tickets, form)
 		return
 	}
 	if v.More = v.More && err == nil; at >= 0 {
-		v.severalAct = severalActs[at]
+		v.bulkAct = bulkActs[at]
 	}
 	x.frame.Page, x.frame.Title = "board", v.Verb
-	p.show(x, "several", func(*request) (any, error) { return &v, err })
+	p.show(x, "bulk", func(*request) (any, error) { return &v, err })
 }
 
-// matching lists the tickets that match the filter of a list: those that changed last, at most severalMax.
+// matching lists the tickets that match the filter of a list: those that changed last, at most bulkMax.
 func (x *request) matching(list string, open bool) (tickets []string, more bool, err error) {
 	at, err := url.Parse(list)
 	if err != nil {
@@ -98,21 +98,21 @@ func (x *request) matching(list string, open bool) (tickets []string, more bool,
 	filter = x.caller.Scope(filter)
 	filter.Open = &open
 	for cursor := ""; ; {
-		page, err := x.session.List(x.Context(), ask.ListQuery{Filter: filter, Sort: ask.SortUpdated, Limit: min(ask.PageMax, severalMax-len(tickets)), Cursor: cursor})
+		page, err := x.session.List(x.Context(), ask.ListQuery{Filter: filter, Sort: ask.SortUpdated, Limit: min(ask.PageMax, bulkMax-len(tickets)), Cursor: cursor})
 		if err != nil {
 			return nil, false, err
 		}
 		for _, row := range page.Handoffs {
 			tickets = append(tickets, row.Ticket)
 		}
-		if cursor = page.Cursor; cursor == "" || len(tickets) >= severalMax {
+		if cursor = page.Cursor; cursor == "" || len(tickets) >= bulkMax {
 			return tickets, cursor != "", nil
 		}
 	}
 }
 
 // each does an act: one operation for each handoff. A refusal stops no other.
-func (p *Page) each(x *request, a severalAct, tickets []string, form url.Values) {
+func (p *Page) each(x *request, a bulkAct, tickets []string, form url.Values) {
 	refused := map[string]int{} // by reason
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(x.Context())
