@@ -203,6 +203,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	defer p.counts.forget()
 	defer p.fleets.forget()
+	defer p.lanes.forget()
 	if form.Get("bulk") != "" {
 		p.bulk(x, form)
 		return

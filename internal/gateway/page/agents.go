@@ -97,23 +97,23 @@ type holderRow struct{ ID, Where, Slots, Since string }
 
 // agent reads one agent: its workers, its queue, and its figures.
 func (p *Page) agent(x *request) (any, error) {
-	x.frame.Page = "agents"
 	name := x.PathValue("agent")
-	status, err := x.session.Agent(x.Context(), name)
-	if err != nil {
-		return nil, err
-	}
-	x.frame.Title = name
+	x.frame.Page, x.frame.Title = "agents", name
 	var v agentView
+	var status api.AgentStatus
 	var queues []broker.QueueStatus
 	var holders []protocol.Holder
 	var figures ask.FiguresAnswer
 	var noFigures error
 	group, ctx := errgroup.WithContext(x.Context())
+	group.Go(func() (err error) { status, err = x.session.Agent(ctx, name); return err })
 	group.Go(func() error { x.count(true); return nil })
 	group.Go(func() error { figures, noFigures = x.figures(ask.Filter{Agent: []string{name}}); return nil })
 	if x.caller.May("Queues") {
-		group.Go(func() (err error) { queues, err = x.session.Queues(ctx); return err })
+		group.Go(func() (err error) {
+			queues, err = p.lanes.get(ctx, "", fleetFresh, viewTimeout, x.session.Queues)
+			return err
+		})
 		group.Go(func() (err error) { holders, err = x.session.Holders(ctx, name); return err })
 	}
 	if err := group.Wait(); err != nil {

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -55,21 +58,24 @@ func (p *Page) inbox(x *request) (any, error) {
 			v.Tabs = append(v.Tabs, tab{name, word, name == v.Of})
 		}
 	}
-	waiting, err := x.session.FirstInbox(x.Context(), v.Of, cardsMax+1)
-	if err != nil {
-		return nil, err
-	}
-	more := false
-	if v.All = len(waiting); v.All > cardsMax { // the index counts the others
-		people, err := x.session.InboxCount(x.Context(), v.Of, true)
-		if err == nil {
-			v.All, more = max(v.All, people.Handoffs), people.More
-		}
-	}
+	var waiting []broker.Waiting
+	var people api.People // the index counts those that no card shows
+	group, ctx := errgroup.WithContext(x.Context())
+	group.Go(func() (err error) { waiting, err = x.session.FirstInbox(ctx, v.Of, cardsMax+1); return err })
 	if v.Of == x.inboxName() {
-		x.counted(v.All, more)
+		people = x.count(true)
 	} else {
 		x.count(false)
+		people, _ = x.session.InboxCount(ctx, v.Of, true)
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if v.All = len(waiting); v.All > cardsMax {
+		v.All = max(v.All, people.Handoffs)
+	}
+	if v.Of == x.inboxName() {
+		x.counted(v.All, v.All > cardsMax && people.More)
 	}
 	since := func(w broker.Waiting) time.Time {
 		if w.State.Closed {
@@ -78,11 +84,12 @@ func (p *Page) inbox(x *request) (any, error) {
 		return lifecycle.InboxSince(w.State)
 	}
 	slices.SortStableFunc(waiting, func(a, b broker.Waiting) int { // the newest comes last, and moves nothing
-		return cmp.Or(closedLast(a, b), since(a).Compare(since(b)))
+		if a.State.Closed != b.State.Closed { // and those that are closed come after all others
+			return map[bool]int{true: 1, false: -1}[a.State.Closed]
+		}
+		return since(a).Compare(since(b))
 	})
-	if v.More = max(0, v.All-cardsMax); len(waiting) > cardsMax {
-		waiting = waiting[:cardsMax]
-	}
+	v.More, waiting = max(0, v.All-cardsMax), waiting[:min(len(waiting), cardsMax)]
 	entries, err := dossier.InboxOf(x.Context(), x.session, waiting)
 	if err != nil {
 		return nil, err
@@ -119,16 +126,6 @@ func (p *Page) inbox(x *request) (any, error) {
 	}
 	v.headline(x)
 	return &v, nil
-}
-
-func closedLast(a, b broker.Waiting) int {
-	switch {
-	case a.State.Closed == b.State.Closed:
-		return 0
-	case a.State.Closed:
-		return 1
-	}
-	return -1
 }
 
 // firstOf is the first of the waiting that has a card of its own.

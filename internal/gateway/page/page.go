@@ -53,9 +53,10 @@ type Page struct {
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 
-	counts moments[api.People]        // by inbox
-	fleets moments[[]api.AgentStatus] // the same for all callers
-	rates  moments[ask.FiguresAnswer] // of agents
+	counts moments[api.People]           // by inbox
+	fleets moments[[]api.AgentStatus]    // the same for all callers
+	lanes  moments[[]broker.QueueStatus] // and so are these
+	rates  moments[ask.FiguresAnswer]    // of agents
 	views  views
 }
 
