@@ -41,6 +41,10 @@ func TestAttend(t *testing.T) {
 		gated("budget", protocol.GateBudget), gated("approval", protocol.GateApproval), gated("old-5", protocol.GateBreaker),
 		state("stuck", func(s *protocol.State) { s.StuckReason = "no package" }),
 	}
+	later := gated("later", protocol.GateStart) // for a person, who has nothing to do before its start
+	later.Phase, later.Agent, later.StartAt = protocol.AwaitingApproval, protocol.Human, attendNoon.Add(time.Hour)
+	later.SubmittedAt = attendNoon.Add(-2 * time.Hour)
+	states = append(states, later)
 	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"clerk": {ID: "clerk"}}}
 	var got []string
 	for _, item := range attend(states, d, attendNoon) {
@@ -49,7 +53,7 @@ func TestAttend(t *testing.T) {
 			t.Errorf("no words for %s", item.State.Ticket)
 		}
 	}
-	if want := []string{"stuck stuck", "person person", "approval approval", "budget budget", "question question", "oldest old-1", "oldest old-2", "oldest old-3"}; !slices.Equal(got, want) {
+	if want := []string{"stuck stuck", "person person", "approval approval", "budget budget", "question question", "oldest later", "oldest old-1", "oldest old-2"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

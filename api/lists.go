@@ -338,7 +338,7 @@ func needOf(s protocol.State, d *lifecycle.Directory, now time.Time) Need {
 		return NeedStuck
 	case !overdue.IsZero() && now.Sub(overdue) > lifecycle.LateAfter:
 		return NeedLate
-	case s.Agent == protocol.Human:
+	case s.Agent == protocol.Human && s.Phase != protocol.AwaitingApproval: // it is offered to a person behind the gate
 		return NeedPerson
 	case s.Gate.First() == protocol.GateApproval:
 		return NeedApproval
