@@ -245,12 +245,12 @@ func (s *Service) hold(ctx context.Context, claim *broker.Claim) Held {
 			kept.unheard = s.awaitReport(kept.lease, claim)
 		}
 	}
-	h := Held{Lease: kept.lease, Agent: claim.Agent, State: claim.State(), Expires: expiry(claim.Holder),
+	h := Held{Lease: kept.lease, Agent: claim.Agent, State: claim.LastState(), Expires: expiry(claim.Holder),
 		Package: claim.Package, Answers: claim.Answers, Trail: claim.Trail}
 	s.claims.keep(kept, most)
-	h.Returns, h.ReturnsErr = s.b.ChildReturns(ctx, h.State)
+	h.Returns, h.ReturnsErr = s.b.ChildReturns(ctx, *h.State)
 	if h.ReturnsErr == nil {
-		h.Children, h.ReturnsErr = s.b.Children(ctx, h.State)
+		h.Children, h.ReturnsErr = s.b.Children(ctx, *h.State)
 	}
 	if s.cfg.Remote && sizeOf(h.Returns) > remoteBytesMax {
 		h.Returns = nil
@@ -391,7 +391,7 @@ type Held struct {
 	// Lease identifies the claim in all calls about the handoff. It is a secret of its holder.
 	Lease   string                `json:"lease"`
 	Agent   string                `json:"agent"`
-	State   protocol.State        `json:"state"`
+	State   *protocol.State       `json:"state"`   // not to be changed: others may read the same
 	Expires time.Time             `json:"expires"` // of the lease, unless renewed
 	Package json.RawMessage       `json:"package"`
 	Answers []protocol.Answer     `json:"answers,omitempty"` // to conditions, oldest first
@@ -413,7 +413,7 @@ func (h *Held) Instructions() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return brief.Markdown(&pkg, h.State, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns}), nil
+	return brief.Markdown(&pkg, *h.State, brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns}), nil
 }
 
 // Heartbeat is the request to keep a lease, and to extend the time if Extend is not zero.

@@ -68,8 +68,8 @@ func (c *Claim) setHead(head *Head) {
 // State returns the handoff as this holder last saw it. It does not block.
 func (c *Claim) State() protocol.State { return c.lastHead().State }
 
-// lastState is State without a copy. The caller must not change it.
-func (c *Claim) lastState() *protocol.State { return &c.lastHead().State }
+// LastState is State without a copy. The caller must not change it.
+func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
 
 // Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }

@@ -379,7 +379,7 @@ func (c *Claim) childrenOfCommand(ctx context.Context, result protocol.Result, t
 			return nil, err
 		}
 	}
-	pkg.Context.AddDecisions(c.lastState().Decisions)
+	pkg.Context.AddDecisions(c.LastState().Decisions)
 	packages, err := protocol.Continue(pkg, c.Agent, c.Ticket, result)
 	if err != nil {
 		return nil, err

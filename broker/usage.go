@@ -33,7 +33,7 @@ func (c *Claim) spend(ctx context.Context, usage protocol.Usage, source protocol
 }
 
 func (c *Claim) price(ctx context.Context, usage *protocol.Usage) (*protocol.Usage, error) {
-	s := c.lastState()
+	s := c.LastState()
 	return c.b.price(ctx, c.Agent, s.Usage.Said(s.Fence), usage)
 }
 

@@ -43,7 +43,7 @@ type run struct {
 
 func newRun(ctx context.Context, w *Worker, held *api.Held) *run {
 	r := &run{w: w, held: held, claimedAt: time.Now()}
-	r.seenState.Store(&held.State)
+	r.seenState.Store(held.State)
 	r.log = r.logs.with(w.log, "ticket", held.State.Ticket)
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r

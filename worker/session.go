@@ -30,7 +30,7 @@ func (r *run) seen(state protocol.State, err error) error {
 
 // lost is the error of a report: a lease that is not valid is lost for a worker.
 func lost(err error) error {
-	if errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
+	if err != nil && errors.Is(err, &protocol.Error{Code: protocol.CodeLeaseInvalid}) {
 		return fmt.Errorf("%w: %w", broker.ErrLeaseLost, err)
 	}
 	return err

@@ -154,9 +154,9 @@ func (a *app) held(h api.Held, err error) error {
 	v := claimView{
 		Lease: h.Lease, Ticket: h.State.Ticket, Agent: h.Agent, Attempt: h.State.Attempt, Accepted: h.State.Fence != 0,
 		Expires: h.Expires, Supplements: orEmpty(h.Answers), Trail: orEmpty(h.Trail), Returns: orEmpty(h.Returns), Children: h.Children, Package: h.Package,
-		Trace: a.traces.WorkContext(h.State).Parent, AckBy: lifecycle.ClaimDue(h.State).UTC().Truncate(time.Second),
+		Trace: a.traces.WorkContext(*h.State).Parent, AckBy: lifecycle.ClaimDue(*h.State).UTC().Truncate(time.Second),
 	}
-	limit, clock := lifecycle.Limit(h.State)
+	limit, clock := lifecycle.Limit(*h.State)
 	v.Limit, v.LimitClock = limit.UTC().Truncate(time.Second), clock
 	if !a.text() {
 		return a.value(v)

@@ -40,7 +40,7 @@ func (w *world) refuses(agent string, all []wrong) {
 func (w *world) inHand(agent string) (ref string) {
 	w.Helper()
 	w.submit(agent, func(p *protocol.Package) { p.Workspace = "w" })
-	return fmt.Sprintf(`"lease":%q`, lease(w.accept(w.client(agent), agent).State))
+	return fmt.Sprintf(`"lease":%q`, lease(*w.accept(w.client(agent), agent).State))
 }
 
 // TestPackagesWithBadGovernance: what a package says of limits, gates and locks is refused with its
@@ -181,7 +181,7 @@ func TestCompletionTellsOfABarredHandOff(t *testing.T) {
 		ticket := w.submit("coder", func(p *protocol.Package) {
 			p.Key, p.Limits = fmt.Sprint(handoffs, times), &protocol.Limits{MaxHandoffs: new(int64(handoffs))}
 		})
-		state := w.accept(w.client("coder"), "coder").State
+		state := *w.accept(w.client("coder"), "coder").State
 		if state.Ticket != ticket {
 			t.Fatalf("accepted %s, want %s", state.Ticket, ticket)
 		}

@@ -31,7 +31,7 @@ func TestWhatIsAnothersIsRefused(t *testing.T) {
 	ticket := w.submit("coder", nil)
 	secret := w.submit("coder", nil)
 	claim := w.accept(coder, "coder")
-	held := claim.State
+	held := *claim.State
 	if held.Ticket != ticket {
 		ticket, secret = secret, ticket
 	}

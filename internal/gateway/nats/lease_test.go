@@ -31,7 +31,7 @@ func TestMadeUpLeaseTellsNothing(t *testing.T) {
 	claim := w.accept(w.client("coder"), "coder")
 	ended := w.submit("spy", nil)
 	mine := w.accept(w.client("spy"), "spy")
-	held := mine.State
+	held := *mine.State
 	if err := mine.Complete(w.ctx, protocol.Result{Body: text("done")}); err != nil {
 		t.Fatal(err)
 	}

@@ -41,9 +41,9 @@ func TestEveryRequestMayBeMadeAgain(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			w := w.in(t)
 			ticket := w.submit("coder", nil)
-			state := w.accept(c, "coder").State
+			state := *w.accept(c, "coder").State
 			for state.Ticket != ticket { // what was released before
-				state = w.accept(c, "coder").State
+				state = *w.accept(c, "coder").State
 			}
 			body := fmt.Sprintf(`{"lease":%q%s}`, lease(state), rest)
 			if _, code := w.ask(nc, natsgateway.SubjectAt("coder", first.ID(), verb), body); code != "" {
@@ -94,7 +94,7 @@ func TestALateResultIsKept(t *testing.T) {
 			first.kill()
 		}
 		// Who knows the lease, and is somebody else, says nothing under it even now.
-		forged := claim.State
+		forged := *claim.State
 		forged.Agent = "spy"
 		w.unchanged("a late result of a spy", func() {
 			body := fmt.Sprintf(`{"lease":%q,"result":{"body":"forged"}}`, lease(forged))
@@ -147,7 +147,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	if same, err := claim.HandOff(w.ctx, child); err != nil || same != one {
 		t.Errorf("handed off again: %s, %v; want %s", same, err, one)
 	}
-	state := claim.State
+	state := *claim.State
 	twice("coder", "Await", fmt.Sprintf(`{"lease":%q,"tickets":[%q]}`, lease(state), one))
 	if n := w.appends(ticket); n != 4 { // submitted, accepted, handed off, suspended
 		t.Errorf("%d appends", n)
@@ -158,7 +158,7 @@ func TestSuspendedAndAnsweredTwice(t *testing.T) {
 	if _, err := coder.Escalate(w.ctx, claim.Lease, "too much", ""); err != nil {
 		t.Fatal(err)
 	}
-	boss := w.accept(w.client("boss"), "boss").State
+	boss := *w.accept(w.client("boss"), "boss").State
 	if boss.Ticket != ticket {
 		t.Fatalf("the boss has %s", boss.Ticket)
 	}

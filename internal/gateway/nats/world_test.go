@@ -256,7 +256,7 @@ func (h *held) HandOff(ctx context.Context, child api.HandOff) (ticket string, e
 	child.Lease = h.Lease
 	made, err := h.c.HandOff(ctx, child)
 	if err == nil {
-		h.State = made.Parent
+		h.State = &made.Parent
 	}
 	return made.Ticket, err
 }
