@@ -300,8 +300,12 @@ func (one *stayed) converse(stdin io.WriteCloser) {
 	for one.next(send) {
 	}
 	close(unread)
-	time.AfterFunc(one.cfg.KillGrace, func() { one.kill(ErrShutdown) }) // nothing if it has ended by then
-	for range one.said {                                                // it may not block in writing
+	var why error = &Failure{Code: "output_ended", Err: errors.New("the program has closed its output and went on")}
+	if one.stay.ctx.Err() != nil {
+		why = ErrShutdown
+	}
+	time.AfterFunc(one.cfg.KillGrace, func() { one.kill(why) }) // nothing if it has ended by then
+	for range one.said {                                        // it may not block in writing
 	}
 	writing.Wait()
 }
