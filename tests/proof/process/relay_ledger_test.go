@@ -61,7 +61,8 @@ type audit struct {
 	asked     int               // conditions that need an answer
 	answered  int               // of those
 	denied    int               // answers
-	manual    int               // reroutes by a person
+	otherwise int               // reroutes by a person, and from an absent agent
+	timedOut  int               // clocks, but for those of claims that were not acknowledged
 	succeeded int               // groups
 }
 
@@ -180,7 +181,7 @@ func (a *audit) refusals(s *handoffHistory, before protocol.State, event protoco
 			s.refused++
 		}
 	case *protocol.Rerouted:
-		if !e.Manual {
+		if !e.Manual && before.Phase == protocol.PhaseRejected {
 			s.moved++
 		}
 	case *protocol.Escalated, *protocol.Closed:
@@ -218,8 +219,12 @@ func (a *audit) sort(before protocol.State, event protocol.Event) {
 			a.denied++
 		}
 	case *protocol.Rerouted:
-		if e.Manual {
-			a.manual++
+		if e.Manual || before.Phase != protocol.PhaseRejected {
+			a.otherwise++
+		}
+	case *protocol.TimedOut: // three workers may be killed between their claim and its acknowledgement
+		if e.Clock != protocol.ClockAcknowledge {
+			a.timedOut++
 		}
 	}
 }
@@ -376,12 +381,12 @@ func (a *audit) checkSums(r *relayDriver) {
 		{"accepted or taken, and let go", e[protocol.EventAccepted] + e[protocol.EventTaken], total(a.ended)},
 		{"completed, and by their holders", e[protocol.EventCompleted], a.ended[protocol.EventCompleted]},
 		{"failed, and tried again, passed up or closed", e[protocol.EventFailed], failed},
-		{"rejected or denied, and moved on or closed", e[protocol.EventRejected] + a.denied, e[protocol.EventRerouted] - a.manual + rejected},
+		{"rejected or denied, and moved on or closed", e[protocol.EventRejected] + a.denied, e[protocol.EventRerouted] - a.otherwise + rejected},
 		{"asked, and answered", a.asked, a.answered},
 		{"waited for returns, and woken", e[protocol.EventSuspended], a.offers["return"]},
 		{"returns, and those sent", returns, e[protocol.EventReturnSent]},
 		{"redriven, and by the driver", e[protocol.EventRedriven], r.redriven},
-		{"late results used, clocks run out, handoffs stuck", 0, e[protocol.EventLateResultUsed] + e[protocol.EventTimedOut] + e[protocol.EventStuck]},
+		{"late results used, clocks run out, handoffs stuck", 0, e[protocol.EventLateResultUsed] + a.timedOut + e[protocol.EventStuck]},
 	} {
 		if sum.left != sum.right {
 			a.t.Errorf("%s: %d, and %d", sum.what, sum.left, sum.right)
