@@ -30,7 +30,7 @@ const (
 
 	faultsFor    = 150 * time.Second // how long there are faults
 	settledAfter = time.Minute       // after the last fault, until all that is called for stands
-	patience     = 5 * time.Minute   // after the last fault, until all has closed
+	patience     = 8 * time.Minute   // after the last fault, until all has closed
 
 	finalKillsFor    = 30 * time.Second // before the last fault: who dies then stays dead
 	mortalSupervisor = 1                // the supervisor whose machine goes in the end
