@@ -3,7 +3,7 @@
 // an Engine: it reads a head, appends the core's decision with a compare-and-set, and ensures that
 // an offer is queued if one is due. It makes no decisions itself.
 //
-// Package broker/jetstream is the shipped engine; this package does not know NATS. Guarantees: an
+// Package internal/jetstream is the shipped engine; this package does not know NATS. Guarantees: an
 // append is applied whole or not at all, exactly one of two racing writers wins, and everything
 // that a method reports as done is in the ledger.
 package broker

@@ -12,9 +12,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/agenthandoff/handoff/broker"
-	trail "github.com/agenthandoff/handoff/broker/audit"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	trail "github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/internal/cli"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/embedded"
 )
 
 // cmdPlainServer starts a NATS server without Handoff's streams, and sets NATS_URL.

@@ -18,7 +18,7 @@ var neutral = []string{"api", "broker", "internal/brief", "internal/doctor", "in
 
 // operators are the rooms of these whose words reach only the operator of an engine, or a person who may
 // copy a command from the page.
-var operators = []string{"broker/audit", "broker/backup", "broker/jetstream", "internal/gateway/page"}
+var operators = []string{"internal/audit", "internal/backup", "internal/jetstream", "internal/gateway/page"}
 
 // shellWords is a command of handoff, or a flag. Commands of the server's own tool are no
 // words of Handoff.

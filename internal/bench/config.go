@@ -1,6 +1,6 @@
 // Package bench measures whole handoffs, from submit to complete, on an engine in this
 // process or an existing one. For comparison it runs the bare engine, which stores the same
-// messages without the protocol (package broker/bare).
+// messages without the protocol (package internal/bench/bare).
 //
 // A run has all parts of production: a supervisor that gets what writers announce, arms
 // timers and renews the offers that they wake; workers with leases and beats; packages that are checked,
@@ -48,8 +48,8 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )

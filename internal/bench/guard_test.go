@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker/embedded"
 	"github.com/agenthandoff/handoff/internal/bench"
+	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/bare"
+	"github.com/agenthandoff/handoff/internal/bench/bare"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

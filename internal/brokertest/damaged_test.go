@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // TestDamagedBodies checks that a damaged body is detected, hurts no other body, and is replaced

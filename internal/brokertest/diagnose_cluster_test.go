@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // TestDiagnoseCluster: three replicas that keep up show nothing amiss, and one

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
@@ -275,7 +275,7 @@ func TestDialWithoutStreams(t *testing.T) {
 func clientGoroutines() (stacks []string) {
 	all := make([]byte, 16<<20)
 	for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
-		if strings.Contains(stack, "handoff/broker/jetstream.") || strings.Contains(stack, "nats-io/nats.go") || strings.Contains(stack, "nats-io/nats%2ego") {
+		if strings.Contains(stack, "handoff/internal/jetstream.") || strings.Contains(stack, "nats-io/nats.go") || strings.Contains(stack, "nats-io/nats%2ego") {
 			stacks = append(stacks, stack)
 		}
 	}

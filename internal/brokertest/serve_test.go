@@ -8,8 +8,8 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // A node goes and comes back: who serves goes on, and a question whose answer

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

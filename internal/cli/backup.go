@@ -7,10 +7,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/agenthandoff/handoff/broker/backup"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/backup"
+	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 func newBackup(a *app) *cobra.Command {

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/bench"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 func newBench(a *app) *cobra.Command {

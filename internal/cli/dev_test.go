@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/embedded"
 )
 
 // Each reason for which dev does not start has advice of its own, and only a port

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/doctor"
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/internal/telemetry"
 	"github.com/agenthandoff/handoff/protocol"

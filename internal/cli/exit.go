@@ -15,10 +15,10 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/integrity"
 	"github.com/agenthandoff/handoff/internal/demo"
 	"github.com/agenthandoff/handoff/internal/explain"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/integrity"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -13,11 +13,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/integrity"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/index"
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/integrity"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 const (

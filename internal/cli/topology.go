@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenthandoff/handoff/broker"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/explain"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

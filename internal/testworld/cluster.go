@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // Cluster is a cluster of NATS servers with JetStream that sync every write.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // Engine starts a NATS server in this process, with the streams of Handoff, and connects to it.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/agenthandoff/handoff/broker/embedded"
+	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/filelock"
 )
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker/integrity"
 	"github.com/agenthandoff/handoff/internal/filelock"
+	"github.com/agenthandoff/handoff/internal/integrity"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -18,9 +18,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agenthandoff/handoff/broker/bare"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/bench/bare"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 var (

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // Of status by ticket among a million handoffs, the issue asks for

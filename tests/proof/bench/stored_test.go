@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // handoffs is how many handoffs a test is to store; without HANDOFF_BENCH=1 it

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	"github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/brokertest"
+	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 

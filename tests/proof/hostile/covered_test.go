@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // covered tells whether a kind sends junk there.
@@ -51,7 +51,7 @@ func (w *world) streams() {
 func TestSubjectsAreCovered(t *testing.T) {
 	subject := regexp.MustCompile(`^"((?:handoff\.|\$[A-Z]+\.)(?:[A-Za-z0-9_]+\.)*(?:node)?)"$`)
 	found := 0
-	for _, room := range []string{"broker/jetstream", "broker/embedded", "internal/gateway/nats"} {
+	for _, room := range []string{"internal/jetstream", "internal/embedded", "internal/gateway/nats"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "..", room, "*.go"))
 		if err != nil {
 			t.Fatal(err)

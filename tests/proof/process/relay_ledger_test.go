@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	trail "github.com/agenthandoff/handoff/broker/audit"
+	trail "github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/audit"
+	"github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )

@@ -25,8 +25,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
 	"github.com/agenthandoff/handoff/internal/filelock"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // Fsync is when a write becomes durable.

@@ -20,7 +20,7 @@ import (
 	"github.com/minio/highwayhash"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // A block is a file of messages of a stream, as nats-server 2.15 writes it. Each message is a

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // TestLostConsumer: a consumer whose files are damaged can be made anew after the next start.

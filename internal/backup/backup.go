@@ -26,8 +26,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/integrity"
-	"github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/integrity"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/broker/embedded"
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	"github.com/agenthandoff/handoff/internal/embedded"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/protocol/record"
@@ -21,7 +21,7 @@ import (
 
 // TestScale prints the cost of a large ledger:
 //
-//	HANDOFF_BENCH=1 HANDOFF_BENCH_HANDOFFS=1000000 go test ./broker/audit -run TestScale -v -timeout 30m
+//	HANDOFF_BENCH=1 HANDOFF_BENCH_HANDOFFS=1000000 go test ./internal/audit -run TestScale -v -timeout 30m
 func TestScale(t *testing.T) {
 	if os.Getenv("HANDOFF_BENCH") == "" {
 		t.Skip("HANDOFF_BENCH is not set")

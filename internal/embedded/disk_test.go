@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	handoffjs "github.com/agenthandoff/handoff/broker/jetstream"
+	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 )
 
 // TestRestartsAfterARefusedWrite checks that a server whose disk refused a write is restarted with
