@@ -42,9 +42,11 @@ type Profile struct {
 	// Contract constrains the packages that it accepts, and its results.
 	Contract *Contract `json:"contract,omitempty" flag:""`
 	// MaxContextTokens bounds the estimated tokens of a conversation for it; 0 is no bound.
-	MaxContextTokens int  `json:"max_context_tokens,omitempty" flag:"max-context-tokens" doc:"how much of a conversation it gets at most, in tokens, as estimated (0: all of it)"`
-	UpdatedAt        Time `json:"updated_at,omitzero"`
-	RegisteredByWork bool `json:"registered_by_worker,omitempty"`
+	MaxContextTokens int `json:"max_context_tokens,omitempty" flag:"max-context-tokens" doc:"how much of a conversation it gets at most, in tokens, as estimated (0: all of it)"`
+	// LimitsBy bound its work by keys that it shares with other agents.
+	LimitsBy         []KeyLimit `json:"limits_by,omitempty"`
+	UpdatedAt        Time       `json:"updated_at,omitzero"`
+	RegisteredByWork bool       `json:"registered_by_worker,omitempty"`
 }
 
 // Capability is a skill of an agent and its proficiency. A bare string is read as an id with
@@ -62,7 +64,7 @@ func (p Profile) PollPatience() time.Duration {
 	if p.PollPatienceMS > 0 {
 		return time.Duration(p.PollPatienceMS) * time.Millisecond
 	}
-	return PollPatienceDefaultMS * time.Millisecond
+	return pollPatienceDefaultMS * time.Millisecond
 }
 
 // Holder is a worker process, or a claim made from the command line, as listed in the directory.
@@ -153,8 +155,8 @@ func checkPatterns(field string, list []string) *Error {
 	if list != nil && len(list) == 0 {
 		return Errorf(CodeInvalid, field, "names no agent; leave it out for all of them")
 	}
-	if n := len(list); n > PatternsMax {
-		return Errorf(CodeTooLarge, field, "lists %d patterns, at most %d are allowed", n, PatternsMax)
+	if n := len(list); n > patternsMax {
+		return Errorf(CodeTooLarge, field, "lists %d patterns, at most %d are allowed", n, patternsMax)
 	}
 	for i, pattern := range list {
 		if err := checkPattern(fmt.Sprintf("%s[%d]", field, i), pattern); err != nil {

@@ -278,13 +278,13 @@ func colons(parts ...string) string {
 	return strings.Join(kept, ": ")
 }
 
-// TrailWordsBytesMax is how much of a trail entry's words and assessment is kept.
-const TrailWordsBytesMax = 2 << 10
+// trailWordsBytesMax is how much of a trail entry's words and assessment is kept.
+const trailWordsBytesMax = 2 << 10
 
 // TrailOf returns the part of a handoff's history that the next agent needs: refusals and suggested
 // agents, questions and answers, escalations with their assessments, reroutes, timeouts, lost
 // leases, failed attempts with their last progress, and the origin of a redrive. It has at most
-// TrailMax entries, the newest, in the order of the history, with words cut to TrailWordsBytesMax.
+// trailMax entries, the newest, in the order of the history, with words cut to trailWordsBytesMax.
 // Deferrals are omitted: they ask nothing.
 //
 // changes are those of one handoff from its first on; for a redrive, those of its origin followed
@@ -298,7 +298,7 @@ func TrailOf(changes []Change) []TrailEntry {
 			o := e.outline()
 			if o.Trail {
 				entry := TrailEntry{At: e.When(), Event: e.EventType(), Agent: cmp.Or(o.From, o.Agent, agent), To: cmp.Or(o.To, o.Suggests),
-					Code: o.Code, Words: CutText(o.Words, TrailWordsBytesMax), Assessment: CutText(o.Assessment, TrailWordsBytesMax), Level: o.Level}
+					Code: o.Code, Words: CutText(o.Words, trailWordsBytesMax), Assessment: CutText(o.Assessment, trailWordsBytesMax), Level: o.Level}
 				switch entry.Event {
 				case EventSubmitted:
 					entry.Event, entry.Agent = EventRedriven, e.Author()
@@ -316,18 +316,18 @@ func TrailOf(changes []Change) []TrailEntry {
 				reported = trailProgress(e.Progress)
 			}
 		}
-		if len(trail) > 2*TrailMax { // a long history keeps no more than needed
-			trail = slices.Clone(trail[len(trail)-TrailMax:])
+		if len(trail) > 2*trailMax { // a long history keeps no more than needed
+			trail = slices.Clone(trail[len(trail)-trailMax:])
 		}
 	}
-	return trail[max(0, len(trail)-TrailMax):]
+	return trail[max(0, len(trail)-trailMax):]
 }
 
 // trailProgress returns a report for a trail: bounded, and without usage, which is counted
 // elsewhere.
 func trailProgress(p Progress) *Progress {
-	p.Message, p.Usage = CutText(p.Message, TrailWordsBytesMax), nil
-	if len(p.Details) > TrailWordsBytesMax {
+	p.Message, p.Usage = CutText(p.Message, trailWordsBytesMax), nil
+	if len(p.Details) > trailWordsBytesMax {
 		p.Details = nil
 	}
 	return &p

@@ -12,7 +12,7 @@ import (
 
 // Bids makes a package for a capability go to the agent with the best bid.
 type Bids struct {
-	// WindowMS is BidWindowDefaultMS if absent.
+	// WindowMS is bidWindowDefaultMS if absent.
 	WindowMS int64 `json:"window_ms,omitempty" flag:"bid-window" doc:"how long they may take to bid, 100ms to 1h (default 5s)"`
 	// Most is BiddersDefault if absent.
 	Most int `json:"most,omitempty" flag:"bid-most" doc:"ask at most {N} agents"`
@@ -41,18 +41,18 @@ type Bid struct {
 
 // Bounds of bids.
 const (
-	BidWindowDefaultMS = 5_000
-	BidWindowMinMS     = 100
+	bidWindowDefaultMS = 5_000
+	bidWindowMinMS     = 100
 	BidWindowMaxMS     = 3_600_000
 	BiddersDefault     = 5
 	BiddersMax         = 32
 	BidWeightMax       = 100
-	// BidConditionsMax is how many conditions a bid has, and BidConditionBytesMax the size of the
+	// bidConditionsMax is how many conditions a bid has, and bidConditionBytesMax the size of the
 	// longest.
-	BidConditionsMax     = 8
-	BidConditionBytesMax = 512
-	// BidBytesMax is the largest bid, in bytes of JSON.
-	BidBytesMax = 8 << 10
+	bidConditionsMax     = 8
+	bidConditionBytesMax = 512
+	// bidBytesMax is the largest bid, in bytes of JSON.
+	bidBytesMax = 8 << 10
 	// callDescriptionBytesMax is how much of the task's description a call contains.
 	callDescriptionBytesMax = 4 << 10
 )
@@ -62,7 +62,7 @@ func (b *Bids) Window() time.Duration {
 	if b.WindowMS > 0 {
 		return time.Duration(b.WindowMS) * time.Millisecond
 	}
-	return BidWindowDefaultMS * time.Millisecond
+	return bidWindowDefaultMS * time.Millisecond
 }
 
 // Bidders returns how many agents are asked at most.
@@ -97,7 +97,7 @@ func (b *Bids) validate(target Target, members int) *Error {
 		return Errorf(CodeConflict, "bids", "need target.capability: the agents that have it are asked for bids")
 	}
 	if b.WindowMS != 0 {
-		if err := between("bids.window_ms", b.WindowMS, BidWindowMinMS, BidWindowMaxMS); err != nil {
+		if err := between("bids.window_ms", b.WindowMS, bidWindowMinMS, BidWindowMaxMS); err != nil {
 			return err
 		}
 	}
@@ -156,12 +156,12 @@ func (b *Bid) validate() *Error {
 			return err
 		}
 	}
-	if n := len(b.Conditions); n > BidConditionsMax {
-		return Errorf(CodeTooLarge, "conditions", "lists %d conditions, at most %d are allowed", n, BidConditionsMax)
+	if n := len(b.Conditions); n > bidConditionsMax {
+		return Errorf(CodeTooLarge, "conditions", "lists %d conditions, at most %d are allowed", n, bidConditionsMax)
 	}
 	for i, c := range b.Conditions {
-		if len(c) > BidConditionBytesMax {
-			return tooLarge(fmt.Sprintf("conditions[%d]", i), len(c), BidConditionBytesMax)
+		if len(c) > bidConditionBytesMax {
+			return tooLarge(fmt.Sprintf("conditions[%d]", i), len(c), bidConditionBytesMax)
 		}
 	}
 	if b.CostMicros == nil && b.ETAMS == nil && b.Confidence == nil {
@@ -173,7 +173,7 @@ func (b *Bid) validate() *Error {
 // DecodeBid reads the body of a call's result. The error is a *Error that names the field.
 func DecodeBid(body []byte) (Bid, error) {
 	var bid Bid
-	if err := decodeStrict(body, "bid", BidBytesMax, 0, bidShape, &bid); err != nil {
+	if err := decodeStrict(body, "bid", bidBytesMax, 0, bidShape, &bid); err != nil {
 		return Bid{}, err
 	}
 	return bid, bid.Validate()
@@ -186,7 +186,7 @@ const bidSchema = `{"type":"object","additionalProperties":false,"minProperties"
 	`"conditions":{"type":"array","maxItems":8,"items":{"type":"string","maxLength":512}}},` +
 	`"anyOf":[{"required":["cost_micros"]},{"required":["eta_ms"]},{"required":["confidence"]}]}`
 
-// Call describes the work of a call for bids: the variable CallVariable of its package.
+// Call describes the work of a call for bids: the variable callVariable of its package.
 type Call struct {
 	Ticket          string               `json:"ticket"` // of the handoff that the winner gets
 	Capability      string               `json:"capability"`
@@ -203,18 +203,18 @@ type Call struct {
 // ReadCall returns the description of the work from the package of a call. The error is a *Error.
 func ReadCall(pkg Package) (Call, error) {
 	var call Call
-	told, is := pkg.Context.Variables[CallVariable]
+	told, is := pkg.Context.Variables[callVariable]
 	if !is {
-		return call, Errorf(CodeMissing, "context.variables."+CallVariable, "is missing: the package is no call for bids")
+		return call, Errorf(CodeMissing, "context.variables."+callVariable, "is missing: the package is no call for bids")
 	}
 	if err := json.Unmarshal(told, &call); err != nil { // leniently: a newer version may add fields
-		return call, Errorf(CodeInvalid, "context.variables."+CallVariable, "is no call for bids: %v", err)
+		return call, Errorf(CodeInvalid, "context.variables."+callVariable, "is no call for bids: %v", err)
 	}
 	return call, nil
 }
 
-// CallVariable is the variable that holds the Call in the context of its package.
-const CallVariable = "call"
+// callVariable is the variable that holds the Call in the context of its package.
+const callVariable = "call"
 
 // CallPackage returns the package that asks an agent for a bid. work is the package of the handoff
 // that the winner gets, and tokens the estimate of its size. It passes ValidateOwn. It has one
@@ -232,9 +232,9 @@ func CallPackage(state State, work Package, agent string, tokens int64, now Time
 	pkg := Package{
 		Type: Sequential, Source: System, Target: Target{Agent: agent}, Priority: state.Priority,
 		Reason: fmt.Sprintf("call for bids for %s", state.Ticket),
-		Task: Task{Type: CallVariable, Description: fmt.Sprintf("Make a bid for handoff %s, which needs %s: give as JSON the cost of the work (cost_micros), its duration (eta_ms), and your confidence (confidence), or refuse. Do not do the work.\n\nThe work: %s",
+		Task: Task{Type: callVariable, Description: fmt.Sprintf("Make a bid for handoff %s, which needs %s: give as JSON the cost of the work (cost_micros), its duration (eta_ms), and your confidence (confidence), or refuse. Do not do the work.\n\nThe work: %s",
 			state.Ticket, state.Target.Capability, call.Description)},
-		Context:      Context{Variables: map[string]json.RawMessage{CallVariable: told}},
+		Context:      Context{Variables: map[string]json.RawMessage{callVariable: told}},
 		Constraints:  Constraints{Deadline: state.Bidding.Until},
 		Expectations: Expectations{OutputSchema: json.RawMessage(bidSchema)},
 		Policy: PolicyOverrides{MaxAttempts: &once, MaxReroutes: &none, MaxEscalations: &none, MaxConditions: &none,

@@ -63,10 +63,10 @@ func override[T any](value, by *T) {
 // Limits of a breaker's settings.
 const (
 	BreakerThresholdMax = 100
-	BreakerWindowMinMS  = second
+	breakerWindowMinMS  = second
 	BreakerWindowMaxMS  = day
 	BreakerSharePctMax  = 100
-	BreakerOpenMinMS    = second
+	breakerOpenMinMS    = second
 	BreakerOpenMaxMS    = hour // of open_ms
 	BreakerOpenLimitMS  = day  // of open_max_ms
 	BreakerProbesMax    = 8
@@ -85,10 +85,10 @@ func (b *Breaker) validate(prefix string) *Error {
 		least, most int64
 	}{
 		{"threshold", wide(b.Threshold), 0, BreakerThresholdMax},
-		{"window_ms", b.WindowMS, BreakerWindowMinMS, BreakerWindowMaxMS},
+		{"window_ms", b.WindowMS, breakerWindowMinMS, BreakerWindowMaxMS},
 		{"share_percent", wide(b.SharePercent), 1, BreakerSharePctMax},
-		{"open_ms", b.OpenMS, BreakerOpenMinMS, BreakerOpenMaxMS},
-		{"open_max_ms", b.OpenMaxMS, BreakerOpenMinMS, BreakerOpenLimitMS},
+		{"open_ms", b.OpenMS, breakerOpenMinMS, BreakerOpenMaxMS},
+		{"open_max_ms", b.OpenMaxMS, breakerOpenMinMS, BreakerOpenLimitMS},
 		{"probes", wide(b.Probes), 1, BreakerProbesMax},
 	} {
 		if f.value == nil {

@@ -65,8 +65,8 @@ func ChildTicket(parent, cell string) string {
 	return uuid.NewSHA1(ticketSpace, []byte(parent+"\x00child\x00"+cell)).String()
 }
 
-// Cell returns the short form of a child's key; empty if it has none.
-func (c *Children) Cell(n int) string {
+// cell returns the short form of a child's key; empty if it has none.
+func (c *Children) cell(n int) string {
 	if c == nil || n < 0 || (n+1)*childCell > len(c.Keys) {
 		return ""
 	}
@@ -99,7 +99,7 @@ func (c *Children) SetCell(n int, cell string) {
 
 // ChildTicket returns the ticket of a child by its ordinal.
 func (s *State) ChildTicket(n int) string {
-	if cell := s.Children.Cell(n); cell != "" {
+	if cell := s.Children.cell(n); cell != "" {
 		return ChildTicket(s.Ticket, cell)
 	}
 	return ChildTicketN(s.Ticket, n)
@@ -241,7 +241,7 @@ func membersOf(entries []Package, mode Aggregation) (Package, *Error) {
 //
 // An entry is a package, whose source, parent and key Handoff fills in. It may have short forms:
 // agent and capability for those of target, and a text for the task. Its type is delegation, or
-// broadcast if it names several agents. A delegation without a timeout waits for AwaitTimeoutMS.
+// broadcast if it names several agents. A delegation without a timeout waits for awaitTimeoutMS.
 // Without a task it gets that of pkg. None sends a return of its own.
 func Await(pkg Package, from string, result Result) ([]Package, error) {
 	packages, err := result.Command.awaited()
@@ -271,7 +271,7 @@ func Await(pkg Package, from string, result Result) ([]Package, error) {
 		}
 		own.Wait = WaitBlock
 		if p.Type == Delegation {
-			own.Expected, own.TimeoutMS = true, cmp.Or(own.TimeoutMS, AwaitTimeoutMS)
+			own.Expected, own.TimeoutMS = true, cmp.Or(own.TimeoutMS, awaitTimeoutMS)
 		}
 		p.Return = &own
 	}

@@ -282,7 +282,7 @@ func DecodeAck(body []byte) (Ack, error) {
 // DecodeAnswer reads an answer as strictly as DecodePackage reads a package.
 func DecodeAnswer(body []byte) (Answer, error) {
 	var a Answer
-	if err := decodeStrict(body, "answer", AnswerBytesMax, 0, answerShape, &a); err != nil {
+	if err := decodeStrict(body, "answer", answerBytesMax, 0, answerShape, &a); err != nil {
 		return Answer{}, err
 	}
 	return a, nil
@@ -291,7 +291,7 @@ func DecodeAnswer(body []byte) (Answer, error) {
 // DecodeProfile reads a profile as strictly as DecodePackage reads a package.
 func DecodeProfile(body []byte) (Profile, error) {
 	var p Profile
-	if err := decodeStrict(body, "profile", ProfileBytesMax, 0, profileShape, &p); err != nil {
+	if err := decodeStrict(body, "profile", profileBytesMax, 0, profileShape, &p); err != nil {
 		return Profile{}, err
 	}
 	return p, nil

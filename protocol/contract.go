@@ -22,8 +22,8 @@ type Contract struct {
 	Modes []TransferMode `json:"modes,omitempty" flag:"takes-transfer" doc:"a {WAY} in which a conversation may come: full, relevant_only, summary or reference (repeatable; default all; '' for all again)"`
 }
 
-// ContractSchemaBytesMax is the largest schema of a contract, in bytes of JSON.
-const ContractSchemaBytesMax = 16 << 10
+// contractSchemaBytesMax is the largest schema of a contract, in bytes of JSON.
+const contractSchemaBytesMax = 16 << 10
 
 // HasResultSchema reports whether the agent's results have a schema of its own.
 func (p *Profile) HasResultSchema() bool {
@@ -61,8 +61,8 @@ func (c *Contract) validate(at string) *Error {
 		name string
 		raw  json.RawMessage
 	}{{".context_schema", c.ContextSchema}, {".result_schema", c.ResultSchema}} {
-		if len(s.raw) > ContractSchemaBytesMax {
-			return tooLarge(at+s.name, len(s.raw), ContractSchemaBytesMax)
+		if len(s.raw) > contractSchemaBytesMax {
+			return tooLarge(at+s.name, len(s.raw), contractSchemaBytesMax)
 		}
 	}
 	for i, mode := range c.Modes {

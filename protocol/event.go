@@ -174,6 +174,8 @@ type Claimed struct {
 	// AckWithinMS is the time to acknowledge that the holder asked for; 0 is the acknowledge timeout
 	// of the policy.
 	AckWithinMS int64 `json:"ack_within_ms,omitempty"`
+	// LimitKeys are the keys under which it has a place.
+	LimitKeys []string `json:"limit_keys,omitempty" redact:"-"`
 }
 
 func (*Claimed) EventType() EventType { return EventClaimed }
@@ -190,6 +192,8 @@ type Accepted struct {
 	Attempt             int    `json:"attempt" words:"attempt %"` // the number of this attempt
 	LeaseMS             int64  `json:"lease_ms" words:"lease %"`
 	EstimatedCompletion Time   `json:"estimated_completion,omitzero" words:"done by %"`
+	// LimitKeys are the keys under which it has a place.
+	LimitKeys []string `json:"limit_keys,omitempty" redact:"-"`
 }
 
 func (*Accepted) EventType() EventType { return EventAccepted }
@@ -266,7 +270,8 @@ type Failed struct {
 	Code         string `json:"code" redact:"-"` // handler, panic, exit, output_schema, result_malformed, …
 	Message      string `json:"message" redact:"text"`
 	Retryable    bool   `json:"retryable"`
-	RetryAfterMS int64  `json:"retry_after_ms,omitempty"` // minimum delay
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`                           // minimum delay
+	LimitKey     string `json:"limit_key,omitempty" redact:"-" words:"% is paused"` // whose provider throttles: it is paused for RetryAfterMS
 	Usage        *Usage `json:"usage,omitempty"`
 	// Result keeps the output of an attempt whose result is malformed; Blob has its address.
 	Result json.RawMessage `json:"result,omitempty" redact:"result"`

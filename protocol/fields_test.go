@@ -59,7 +59,7 @@ func TestEveryWireNameIsKnown(t *testing.T) {
 // sameFields are types that are used twice.
 var sameFields = strings.NewReplacer("fleet.experiments.variants.policy.", "policy.", "fleet.experiments.variants.target.", "target.",
 	"fleet.experiments.variants.routing.", "routing.", "fleet.experiments.variants.name", "fleet.approvals.name", "fleet.experiments.name", "fleet.approvals.name",
-	"fleet.experiments.when.", "fleet.approvals.if.", "fleet.complexity.if.", "fleet.approvals.if.", "profile.policy.", "policy.", "fleet.policy.", "policy.", "profile.breaker.", "fleet.breaker.", "fleet.limits.", "limits.", "fleet.classes.", "limits.", "context.previous.artifacts.", "context.artifacts.",
+	"fleet.experiments.when.", "fleet.approvals.if.", "fleet.complexity.if.", "fleet.approvals.if.", "profile.policy.", "policy.", "fleet.policy.", "policy.", "profile.breaker.", "fleet.breaker.", "profile.limits_by.", "fleet.limits_by.", "fleet.limits.", "limits.", "fleet.classes.", "limits.", "context.previous.artifacts.", "context.artifacts.",
 	"returned.members.result.artifacts.", "context.artifacts.", "returned.members.result.", "result.", "progress.usage.", "result.usage.", "returned.trail.progress.usage.", "result.usage.", "returned.trail.progress.", "returned.progress.", "returned.progress.usage.", "result.usage.", "result.artifacts.", "context.artifacts.",
 	"returned.context_updates.artifacts_produced.", "context.artifacts.", "members.artifacts.", "context.artifacts.", "members.task.", "task.", "members.target.", "target.")
 
@@ -73,7 +73,8 @@ var ownFields = map[string]bool{
 	"profile.capabilities.id": true, "profile.hands_to": true, "profile.on_barred": true, "profile.accepts_from": true, "fleet.updated_at": true,
 	"limits.max_depth": true, "limits.max_cost_micros": true, "limits.max_time_ms": true, "limits.share_percent": true, "limits.on_exhausted": true,
 	"fleet.loops.edge_repeats": true,
-	"next.from":                true, "next.goto": true, "next.update": true, "next.times": true, "next.taken": true,
+	"fleet.limits_by.key":      true, "fleet.limits_by.max_concurrency": true, "fleet.limits_by.rate": true, "fleet.limits_by.per_ms": true,
+	"next.from": true, "next.goto": true, "next.update": true, "next.times": true, "next.taken": true,
 	"next.if.variable": true, "next.if.status": true, "next.if.eq": true, "next.if.ne": true, "next.if.lt": true,
 	"next.if.le": true, "next.if.gt": true, "next.if.ge": true, "next.if.in": true, "next.if.exists": true,
 	"bids.window_ms": true, "bids.most": true, "bids.least": true, "bids.weights.cost": true, "bids.weights.eta": true, "bids.weights.confidence": true, "profile.bids": true,

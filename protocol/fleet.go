@@ -32,7 +32,9 @@ type Fleet struct {
 	Routing *FleetRouting `json:"routing,omitempty"`
 	// Experiments assign variants to handoffs; the first match counts.
 	Experiments []Experiment `json:"experiments,omitempty"`
-	UpdatedAt   Time         `json:"updated_at,omitzero"`
+	// LimitsBy bound the work of all agents by keys.
+	LimitsBy  []KeyLimit `json:"limits_by,omitempty"`
+	UpdatedAt Time       `json:"updated_at,omitzero"`
 }
 
 // Loops bound the rounds of a lineage in which work returns with little change (documents 0 and 2).
@@ -52,8 +54,8 @@ type ComplexityRule struct {
 }
 
 func checkComplexity(rules []ComplexityRule) *Error {
-	if n := len(rules); n > ComplexityRulesMax {
-		return Errorf(CodeTooLarge, "complexity", "lists %d rules, at most %d are allowed", n, ComplexityRulesMax)
+	if n := len(rules); n > complexityRulesMax {
+		return Errorf(CodeTooLarge, "complexity", "lists %d rules, at most %d are allowed", n, complexityRulesMax)
 	}
 	for i, r := range rules {
 		at := fmt.Sprintf("complexity[%d]", i)
@@ -109,6 +111,9 @@ func (f Fleet) Validate() error {
 		return err
 	}
 	if err := checkComplexity(f.Complexity); err != nil {
+		return err
+	}
+	if err := checkKeyLimits("limits_by", f.LimitsBy); err != nil {
 		return err
 	}
 	if err := checkApprovalRules(f.Approvals); err != nil {

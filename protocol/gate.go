@@ -16,13 +16,14 @@ const (
 	GateStart     GateKind = "start"     // its start (Summary.StartAt)
 	GateBreaker   GateKind = "breaker"   // the recovery of its agent
 	GateWorkspace GateKind = "workspace" // a place, or locks, in its workspace
+	GateLimit     GateKind = "limit"     // a place under a key with a limit (Gate.Key)
 )
 
 // GateKinds lists all kinds, in the order in which they open. No lock, place or probe is held while
 // a person thinks or before the start, because later kinds wait until the earlier ones are open. Bids
 // come first, and alone: the other conditions depend on the agent that wins. A start before bids has
-// a gate of its own.
-var GateKinds = []GateKind{GateBids, GateApproval, GateBudget, GateStart, GateBreaker, GateWorkspace}
+// a gate of its own. So has a limit, which a worker meets that claims the offer.
+var GateKinds = []GateKind{GateBids, GateApproval, GateBudget, GateStart, GateBreaker, GateWorkspace, GateLimit}
 
 // GateTerms are the conditions of an offer, and the offer that follows them.
 type GateTerms struct {
@@ -33,6 +34,7 @@ type GateTerms struct {
 	Until  Time       `json:"until,omitzero"`              // when the first of them lapses, or may be met
 	Reason string     `json:"reason,omitempty" redact:"-"` // the code of the reroute to Agent
 	Facts  *Facts     `json:"facts,omitempty" redact:"-"`  // of Reason
+	Key    string     `json:"key,omitempty" redact:"-"`    // of the limit that it waits for
 	Rules  []string   `json:"rules,omitempty" redact:"-"`  // the rules that require the approval: package, source, target, or a rule of the fleet
 
 	Approver  string          `json:"approver,omitempty" redact:"-"`
@@ -128,8 +130,8 @@ func checkApproval(a *Approval) *Error {
 	if err := optionalID("approval.by", a.By); err != nil {
 		return err
 	}
-	if len(a.Question) > QuestionBytesMax {
-		return tooLarge("approval.question", len(a.Question), QuestionBytesMax)
+	if len(a.Question) > questionBytesMax {
+		return tooLarge("approval.question", len(a.Question), questionBytesMax)
 	}
 	if i := strings.IndexFunc(a.Question, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != 0 }); i >= 0 { // the state keeps it
 		return Errorf(CodeInvalid, "approval.question", "has a control character at byte %d", i)
@@ -139,7 +141,7 @@ func checkApproval(a *Approval) *Error {
 
 func checkApprovalTime(field string, ms int64, on ApprovalTimeout) *Error {
 	if ms != 0 {
-		if err := between(field+"timeout_ms", ms, ApprovalTimeoutMinMS, ApprovalTimeoutMaxMS); err != nil {
+		if err := between(field+"timeout_ms", ms, approvalTimeoutMinMS, ApprovalTimeoutMaxMS); err != nil {
 			return err
 		}
 	}
@@ -147,8 +149,8 @@ func checkApprovalTime(field string, ms int64, on ApprovalTimeout) *Error {
 }
 
 func checkApprovalRules(rules []ApprovalRule) *Error {
-	if n := len(rules); n > ApprovalRulesMax {
-		return Errorf(CodeTooLarge, "approvals", "lists %d rules, at most %d are allowed", n, ApprovalRulesMax)
+	if n := len(rules); n > approvalRulesMax {
+		return Errorf(CodeTooLarge, "approvals", "lists %d rules, at most %d are allowed", n, approvalRulesMax)
 	}
 	seen := map[string]bool{}
 	for i, r := range rules {
@@ -447,7 +449,7 @@ func (e *Gated) outline() Outline {
 	if len(e.Waits) > 0 {
 		o.Gate = e.Waits[0]
 	}
-	o.Words = colons(strings.Join(words, ", "), cmp.Or(e.Why, strings.Join(e.Rules, ", ")))
+	o.Words = colons(strings.Join(words, ", "), cmp.Or(e.Why, e.Key, strings.Join(e.Rules, ", ")))
 	return o
 }
 

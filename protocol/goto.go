@@ -457,12 +457,12 @@ func (a Artifacts) withCreated(created []Artifact) Artifacts {
 
 // Limits of the rules for results without a command.
 const (
-	// NextRulesMax is how many rules a package has.
-	NextRulesMax = 16
-	// NextTimesDefault is how often a rule without a number is followed along a chain.
-	NextTimesDefault, NextTimesMax = 3, 100
-	// NextValuesMax is how many values one condition lists.
-	NextValuesMax = 64
+	// nextRulesMax is how many rules a package has.
+	nextRulesMax = 16
+	// nextTimesDefault is how often a rule without a number is followed along a chain.
+	nextTimesDefault, NextTimesMax = 3, 100
+	// nextValuesMax is how many values one condition lists.
+	nextValuesMax = 64
 )
 
 // NextRule is one of a package's rules for results without a command: the first matching rule makes
@@ -475,7 +475,7 @@ type NextRule struct {
 	// Goto names the next agents, or is one of Ends, as in a Command.
 	Goto   json.RawMessage            `json:"goto"`
 	Update map[string]json.RawMessage `json:"update,omitempty" redact:"free"` // as in a Command
-	// Times is how often it is followed along a chain; absent is NextTimesDefault. Taken counts how
+	// Times is how often it is followed along a chain; absent is nextTimesDefault. Taken counts how
 	// often it was; Handoff sets it.
 	Times int `json:"times,omitempty"`
 	Taken int `json:"taken,omitempty"`
@@ -526,7 +526,7 @@ func followRules(pkg Package, from string, result Result) (Package, Result) {
 
 // holds reports whether a rule matches. An agent never continues to itself.
 func (r *NextRule) holds(from string, variables map[string]json.RawMessage, result Result) bool {
-	if r.Taken >= cmp.Or(r.Times, NextTimesDefault) || r.goesTo(from) {
+	if r.Taken >= cmp.Or(r.Times, nextTimesDefault) || r.goesTo(from) {
 		return false
 	}
 	if r.From != "" && !matchesAny([]string{r.From}, from) {

@@ -262,11 +262,11 @@ func Prefix(s string, bytesMax int) string { return wirejson.Prefix(s, bytesMax)
 // reservedNames are the names of Handoff's parts and environment in events, subjects and logs. An
 // agent with such a name, in any case, would be mistaken for that part: an event by "supervisor" is
 // a decision of the supervisors.
-var reservedNames = []string{System, "supervisor", "holder", "system", "operator", "engine", "gateway", "door"}
+var reservedNames = []string{System, "supervisor", "holder", "system", "operator", "engine", "gateway", "door", ScheduleSource, SignalSource}
 
-// Reserved reports whether a name, in any case, is reserved for a part of Handoff. An agent may be
+// reserved reports whether a name, in any case, is reserved for a part of Handoff. An agent may be
 // named Human; any other spelling of it is reserved.
-func Reserved(name string) bool {
+func reserved(name string) bool {
 	for _, reserved := range reservedNames {
 		if strings.EqualFold(name, reserved) {
 			return true
@@ -275,14 +275,14 @@ func Reserved(name string) bool {
 	return name != Human && strings.EqualFold(name, Human)
 }
 
-// CheckAgent is CheckID for the name of an agent, which must not be Reserved.
+// CheckAgent is CheckID for the name of an agent, which must not be reserved.
 func CheckAgent(field, name string) error {
 	return cmp.Or(CheckID(field, name), CheckBy(field, name))
 }
 
-// CheckBy refuses a Reserved name for the author of an act. A person has any other name, or none.
+// CheckBy refuses a reserved name for the author of an act. A person has any other name, or none.
 func CheckBy(field, name string) error {
-	if Reserved(name) {
+	if reserved(name) {
 		return Errorf(CodeReserved, field, "%s is a reserved name: no agent or person may have it, in any case", name)
 	}
 	return nil

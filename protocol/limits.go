@@ -29,18 +29,18 @@ const (
 	// PreviousBodyBytesMax is the largest body of a result that the next agent of a chain gets with
 	// its package: half of InlineBytesMax. A larger one is named by digest.
 	PreviousBodyBytesMax = InlineBytesMax / 2
-	// PreviousSummaryBytesMax is how much of the summary it gets. PreviousArtifactsBytesMax is the size
+	// previousSummaryBytesMax is how much of the summary it gets. previousArtifactsBytesMax is the size
 	// of the largest artifacts, in addition to those of the context.
-	PreviousSummaryBytesMax   = 16 << 10
-	PreviousArtifactsBytesMax = 64 << 10
-	// AnswerBytesMax is the largest answer, in bytes of JSON: it is stored inside an append.
-	AnswerBytesMax = InlineBytesMax
+	previousSummaryBytesMax   = 16 << 10
+	previousArtifactsBytesMax = 64 << 10
+	// answerBytesMax is the largest answer, in bytes of JSON: it is stored inside an append.
+	answerBytesMax = InlineBytesMax
 	// AckBytesMax is the largest acknowledgement, in bytes of JSON.
 	AckBytesMax = 64 << 10
 	// ProgressBytesMax is the largest progress report, in bytes of JSON.
 	ProgressBytesMax = 64 << 10
-	// ProfileBytesMax is the largest profile of an agent, in bytes of JSON.
-	ProfileBytesMax = 64 << 10
+	// profileBytesMax is the largest profile of an agent, in bytes of JSON.
+	profileBytesMax = 64 << 10
 	// FleetBytesMax is the largest record of a fleet's settings, in bytes of JSON.
 	FleetBytesMax = 64 << 10
 	// DepthMax is the nesting depth of lists and objects.
@@ -63,24 +63,24 @@ const (
 	// BudgetMax bounds a budget, in the fleet's own unit.
 	BudgetMax = 1e15
 
-	// ExperimentsMax is how many experiments a fleet has, VariantsMax how many variants each, and
-	// VariantWeightMax the largest weight of one.
-	ExperimentsMax   = 16
-	VariantsMax      = 8
-	VariantWeightMax = 1000
+	// experimentsMax is how many experiments a fleet has, variantsMax how many variants each, and
+	// variantWeightMax the largest weight of one.
+	experimentsMax   = 16
+	variantsMax      = 8
+	variantWeightMax = 1000
 	// RankedMax is how many agents a package may name besides its target.
 	RankedMax = 8
-	// ApprovalsMax is how many approvals a state keeps, and ApprovalRulesMax how many rules the
+	// ApprovalsMax is how many approvals a state keeps, and approvalRulesMax how many rules the
 	// fleet has.
 	ApprovalsMax     = 8
-	ApprovalRulesMax = 16
-	// ComplexityRulesMax is how many rules of complexity the fleet has.
-	ComplexityRulesMax = 16
-	// QuestionBytesMax is the longest question to an approver.
-	QuestionBytesMax = 1 << 10
+	approvalRulesMax = 16
+	// complexityRulesMax is how many rules of complexity the fleet has.
+	complexityRulesMax = 16
+	// questionBytesMax is the longest question to an approver.
+	questionBytesMax = 1 << 10
 	// ApprovalTimeoutDefaultMS is the default time for an approver to answer.
 	ApprovalTimeoutDefaultMS = 24 * 3_600_000
-	ApprovalTimeoutMinMS     = 1_000
+	approvalTimeoutMinMS     = 1_000
 	ApprovalTimeoutMaxMS     = 30 * 24 * 3_600_000
 	// DecisionsMax is how many decisions of the work a state keeps.
 	DecisionsMax = 8
@@ -94,31 +94,31 @@ const (
 	FailureBytesMax = 16 << 10
 	// ProgressMessageBytesMax is the longest message of a progress report.
 	ProgressMessageBytesMax = 4 << 10
-	// NeedsMax is how many things of one kind a conditional may ask for, and
+	// needsMax is how many things of one kind a conditional may ask for, and
 	// NeedBytesMax is the longest of them.
-	NeedsMax     = 64
+	needsMax     = 64
 	NeedBytesMax = 1 << 10
 
-	// CapabilitiesMax and ExamplesMax bound the lists of a profile.
-	CapabilitiesMax = 256
-	ExamplesMax     = 64
-	// PatternsMax bounds each list of patterns of agents in a profile.
-	PatternsMax = 64
+	// capabilitiesMax and examplesMax bound the lists of a profile.
+	capabilitiesMax = 256
+	examplesMax     = 64
+	// patternsMax bounds each list of patterns of agents in a profile.
+	patternsMax = 64
 	// DeadlockMax is how many handoffs of a circle its event names.
 	DeadlockMax = 16
 	// ConcurrencyMax is how many handoffs one agent, or one worker, may have at once.
 	ConcurrencyMax = 10_000
-	// PollPatienceDefaultMS, PollPatienceMinMS and PollPatienceMaxMS bound how long
+	// pollPatienceDefaultMS, pollPatienceMinMS and PollPatienceMaxMS bound how long
 	// one poll keeps its agent present.
-	PollPatienceDefaultMS = 5 * 60_000
-	PollPatienceMinMS     = 1_000
+	pollPatienceDefaultMS = 5 * 60_000
+	pollPatienceMinMS     = 1_000
 	PollPatienceMaxMS     = LeaseMaxMS
-	// GotoMax is how many agents a command may name.
-	GotoMax = AgentsMax
+	// gotoMax is how many agents a command may name.
+	gotoMax = AgentsMax
 	// AwaitMax is how many handoffs one result may wait for.
 	AwaitMax = 64
-	// AwaitTimeoutMS is how long a result waits for a delegation without a timeout.
-	AwaitTimeoutMS = 3_600_000
+	// awaitTimeoutMS is how long a result waits for a delegation without a timeout.
+	awaitTimeoutMS = 3_600_000
 
 	// ReturnTimeoutMaxMS bounds how long a delegation waits for its return.
 	ReturnTimeoutMaxMS = WorkTimeoutMaxMS

@@ -73,7 +73,7 @@ type Package struct {
 	Priority  Priority `json:"priority,omitempty" flag:"priority" doc:"{PRIORITY}: critical, high, normal (default) or low"`
 	Parent    string   `json:"parent,omitempty"` // ticket this one follows from
 	CreatedAt Time     `json:"created_at,omitzero"`
-	// StartAt is when it is first offered; absent, or up to StartSkewMS ago, is at once. It is at most
+	// StartAt is when it is first offered; absent, or up to startSkewMS ago, is at once. It is at most
 	// 89 days ahead and before the deadline. The clocks of the handoff run from it.
 	StartAt Time `json:"start_at,omitzero"`
 
@@ -626,6 +626,7 @@ func (p Package) Summarize(digest string) Summary {
 	if by := p.Constraints.ComplexityBy; by != "" {
 		s.Classified = s.Class + "/" + string(by)
 	}
+	s.Schedule, s.Rule = ScheduleOf(p.Source, p.Key), RuleOf(p.Source, p.Key)
 	p.Routing.summarize(&s)
 	s.Bids = p.Bids
 	s.Workspace, s.Locks = p.Workspace, p.lockSummary()

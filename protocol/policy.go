@@ -142,24 +142,24 @@ func (p *Policy) UnmarshalJSON(text []byte) error {
 
 // Limits of requested values. Beyond them a package or profile is refused.
 const (
-	AckTimeoutMaxMS       = day
+	ackTimeoutMaxMS       = day
 	ExtensionMaxMS        = WorkTimeoutMaxMS // of one attempt, and never past the return's clock and the deadline
 	AckWithinMaxMS        = hour             // of a claim with its own time to acknowledge
-	QueueTimeoutMaxMS     = 90 * day
+	queueTimeoutMaxMS     = 90 * day
 	WorkTimeoutMaxMS      = 30 * day
-	ReminderPercentMax    = 100
+	reminderPercentMax    = 100
 	AttemptsMax           = 100
 	BackoffBaseMaxMS      = hour
-	BackoffCapMaxMS       = day
-	BackoffSpreadMaxPct   = 50
+	backoffCapMaxMS       = day
+	backoffSpreadMaxPct   = 50
 	ReroutesMax           = 20
 	EscalationsMax        = 3
 	ConditionTimeoutMaxMS = 30 * day
-	ConditionsMax         = 20
+	conditionsMax         = 20
 	CancelGraceMaxMS      = hour
-	ProgressTimeoutMaxMS  = WorkTimeoutMaxMS
-	// InterventionTimeoutMaxMS is a week. DeadlineMaxMS bounds a handoff beyond that.
-	InterventionTimeoutMaxMS = 7 * day
+	progressTimeoutMaxMS  = WorkTimeoutMaxMS
+	// interventionTimeoutMaxMS is a week. DeadlineMaxMS bounds a handoff beyond that.
+	interventionTimeoutMaxMS = 7 * day
 	// EscalationsTotalMax is how often one handoff may be escalated in total, including escalations
 	// that were answered.
 	EscalationsTotalMax = 10
@@ -172,10 +172,10 @@ const (
 	ChildrenMax       = AgentsMax
 	DeadlineDefaultMS = 30 * day
 	DeadlineMaxMS     = 90 * day
-	// StartMaxMS leaves a day until the latest deadline.
-	StartMaxMS = 89 * day
-	// StartSkewMS is how far in the past the start of a package may be, for clocks that differ.
-	StartSkewMS     = 60_000
+	// startMaxMS leaves a day until the latest deadline.
+	startMaxMS = 89 * day
+	// startSkewMS is how far in the past the start of a package may be, for clocks that differ.
+	startSkewMS     = 60_000
 	RetryAfterMaxMS = day
 	LeaseMinMS      = second
 	LeaseMaxMS      = day
@@ -207,26 +207,26 @@ func choice[W ~string](name string, standard W, words []W, doc string) PolicyFie
 // PolicyFields lists the rows, in the order of the JSON Schemas. The defaults are permanently those
 // of version 1 of the protocol: records omit them.
 var PolicyFields = []PolicyField{
-	number("ack_timeout_ms", 30*second, 1, AckTimeoutMaxMS, "Claim to acknowledgement; an agent without a live worker is absent after this."),
-	number("queue_timeout_ms", 0, 0, QueueTimeoutMaxMS, "Offer to acknowledgement; 0 is none."),
+	number("ack_timeout_ms", 30*second, 1, ackTimeoutMaxMS, "Claim to acknowledgement; an agent without a live worker is absent after this."),
+	number("queue_timeout_ms", 0, 0, queueTimeoutMaxMS, "Offer to acknowledgement; 0 is none."),
 	number("work_timeout_ms", hour, 1, WorkTimeoutMaxMS, "Accept to complete."),
-	number("reminder_percent", 80, 0, ReminderPercentMax, "Of the work timeout."),
+	number("reminder_percent", 80, 0, reminderPercentMax, "Of the work timeout."),
 	choice("on_timeout", OnTimeoutRetry, OnTimeouts, ""),
 	number("max_attempts", 3, 1, AttemptsMax, "At one agent."),
 	number("backoff_base_ms", 2*second, 1, BackoffBaseMaxMS, ""),
-	number("backoff_cap_ms", 5*minute, 1, BackoffCapMaxMS, ""),
-	number("backoff_spread_percent", 20, 0, BackoffSpreadMaxPct, "Plus or minus, of the delay."),
+	number("backoff_cap_ms", 5*minute, 1, backoffCapMaxMS, ""),
+	number("backoff_spread_percent", 20, 0, backoffSpreadMaxPct, "Plus or minus, of the delay."),
 	number("max_reroutes", 3, 0, ReroutesMax, ""),
 	choice("on_no_taker", NoTakerEscalate, OnNoTakers, ""),
 	number("max_escalations", 3, 0, EscalationsMax, ""),
 	number("condition_timeout_ms", hour, 1, ConditionTimeoutMaxMS, "For an answer."),
-	number("max_conditions", 5, 0, ConditionsMax, "Rounds."),
+	number("max_conditions", 5, 0, conditionsMax, "Rounds."),
 	number("cancel_grace_ms", 30*second, 0, CancelGraceMaxMS, "From the request to a worker until the end is forced."),
-	number("progress_timeout_ms", 0, 0, ProgressTimeoutMaxMS, "From one sign of progress to the next; 0 is none."),
+	number("progress_timeout_ms", 0, 0, progressTimeoutMaxMS, "From one sign of progress to the next; 0 is none."),
 	number("return_timeout_ms", 0, 0, ReturnTimeoutMaxMS, "Submission to result, if a return is expected; 0 is none."),
 	choice("on_return_timeout", OnTimeoutFail, OnTimeouts, ""),
 	choice("on_deadline", DeadlineEscalate, OnDeadlines, "The action at the deadline: an authority may intervene, or it closes."),
-	number("intervention_timeout_ms", day, 1, InterventionTimeoutMaxMS, "From the deadline to the end, for an authority."),
+	number("intervention_timeout_ms", day, 1, interventionTimeoutMaxMS, "From the deadline to the end, for an authority."),
 	choice("on_exhausted", ExhaustedEscalate, OnExhausteds, "The action after the last attempt at an agent."),
 	choice("on_malformed", MalformedFail, OnMalformeds, "The action at a malformed result. Its output is kept either way."),
 	choice("late_result", LateIgnore, LateResults, "The use of a result whose worker had lost its lease."),

@@ -15,8 +15,8 @@ import (
 // growing conversation are stored once.
 
 const (
-	// ContextScheme begins the URL of a context that Handoff stores: context://sha256:HEX/BYTES.
-	ContextScheme = "context://"
+	// contextScheme begins the URL of a context that Handoff stores: context://sha256:HEX/BYTES.
+	contextScheme = "context://"
 	// contextPieceMessages is how many messages a piece of a stored conversation has.
 	contextPieceMessages = 64
 
@@ -33,12 +33,12 @@ type storedContext struct {
 }
 
 // ContextURL returns the URL of a stored context.
-func ContextURL(of BlobRef) string { return fmt.Sprintf("%s%s/%d", ContextScheme, of.Digest, of.Size) }
+func ContextURL(of BlobRef) string { return fmt.Sprintf("%s%s/%d", contextScheme, of.Digest, of.Size) }
 
 // ParseContextURL parses the URL of a context. ok is false for the URL of another system, which the
 // target fetches itself.
 func ParseContextURL(url string) (ref BlobRef, ok bool) {
-	rest, ours := strings.CutPrefix(url, ContextScheme+DigestPrefix)
+	rest, ours := strings.CutPrefix(url, contextScheme+DigestPrefix)
 	digest, size, sized := strings.Cut(rest, "/")
 	if raw, err := hex.DecodeString(digest); !ours || !sized || err != nil || len(raw) != 32 || digest != strings.ToLower(digest) {
 		return BlobRef{}, false

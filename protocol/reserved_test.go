@@ -9,7 +9,7 @@ import (
 )
 
 func TestReserved(t *testing.T) {
-	for _, name := range []string{"handoff", "supervisor", "holder", "system", "operator", "engine", "gateway", "door"} {
+	for _, name := range []string{"handoff", "supervisor", "holder", "system", "operator", "engine", "gateway", "door", "schedule", "signal"} {
 		for _, written := range []string{name, strings.ToUpper(name), strings.ToUpper(name[:1]) + name[1:]} {
 			if err := protocol.CheckAgent("agent", written); !errors.Is(err, &protocol.Error{Code: protocol.CodeReserved, Field: "agent"}) {
 				t.Errorf("%s: %v", written, err)

@@ -100,7 +100,7 @@ type Progress struct {
 
 // WorkDecision is a decision that the holder of a handoff makes during the work.
 type WorkDecision struct {
-	// ID is DecisionID of the description if absent, so that equal words are the same decision.
+	// ID is decisionID of the description if absent, so that equal words are the same decision.
 	ID          string `json:"id,omitempty" flag:"id" doc:"{ID} of the decision, your own, at most 128 bytes (default: made of its words)"`
 	Description string `json:"description" flag:"what" doc:"{WHAT} is decided; required"`
 	Rationale   string `json:"rationale,omitempty" flag:"rationale" doc:"{WHY} it is decided so"`
@@ -110,7 +110,7 @@ type WorkDecision struct {
 // Normalize fills in the id.
 func (d *WorkDecision) Normalize() {
 	if d.ID == "" {
-		d.ID = DecisionID(d.Description)
+		d.ID = decisionID(d.Description)
 	}
 }
 
@@ -140,8 +140,8 @@ func (d *WorkDecision) validate() *Error {
 	return oneOf("risk", d.Risk, Risks)
 }
 
-// DecisionID returns the id of a decision without one.
-func DecisionID(description string) string {
+// decisionID returns the id of a decision without one.
+func decisionID(description string) string {
 	sum := sha256.Sum256([]byte(description))
 	return "d-" + hex.EncodeToString(sum[:6])
 }

@@ -183,10 +183,10 @@ func returnWords(state State, ret Return) string {
 		words += " It is among the dead letters."
 	}
 	if ret.RollbackReason != "" && ret.RollbackReason != ret.Message {
-		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), CutText(ret.RollbackReason, TrailWordsBytesMax))
+		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), CutText(ret.RollbackReason, trailWordsBytesMax))
 	}
 	if ret.Outcome != OutcomeSuccess && ret.Message != "" {
-		words += " " + CutText(ret.Message, TrailWordsBytesMax)
+		words += " " + CutText(ret.Message, trailWordsBytesMax)
 	}
 	return words
 }
@@ -333,8 +333,8 @@ type TrailEntry struct {
 	Progress *Progress `json:"progress,omitempty"`
 }
 
-// TrailMax is how many entries a trail has at most: the newest are kept.
-const TrailMax = 100
+// trailMax is how many entries a trail has at most: the newest are kept.
+const trailMax = 100
 
 // Previous is the result of the handoff that a package follows from by goto: of the previous link
 // of a chain only. An empty result makes none.
@@ -355,11 +355,11 @@ func previousOf(agent, ticket string, result Result) *Previous {
 	if len(result.Body) == 0 && result.Summary == "" && result.Artifacts.IsZero() {
 		return nil
 	}
-	p := &Previous{Agent: agent, Ticket: ticket, Body: result.Body, Summary: CutText(result.Summary, PreviousSummaryBytesMax)}
+	p := &Previous{Agent: agent, Ticket: ticket, Body: result.Body, Summary: CutText(result.Summary, previousSummaryBytesMax)}
 	if size := len(result.Body); size > PreviousBodyBytesMax {
 		p.Body, p.BodyDigest, p.BodyBytes = nil, Digest(result.Body), int64(size)
 	}
-	if result.Artifacts.size() <= PreviousArtifactsBytesMax {
+	if result.Artifacts.size() <= previousArtifactsBytesMax {
 		p.Artifacts = result.Artifacts
 	}
 	return p

@@ -119,12 +119,12 @@ const (
 	UnitWorkflow     ExperimentUnit = "workflow"
 )
 
-// ExperimentUnits lists all values of ExperimentUnit.
-var ExperimentUnits = []ExperimentUnit{UnitTicket, UnitConversation, UnitWorkflow}
+// experimentUnits lists all values of ExperimentUnit.
+var experimentUnits = []ExperimentUnit{UnitTicket, UnitConversation, UnitWorkflow}
 
 func checkExperiments(all []Experiment) *Error {
-	if n := len(all); n > ExperimentsMax {
-		return Errorf(CodeTooLarge, "experiments", "lists %d experiments, at most %d are allowed", n, ExperimentsMax)
+	if n := len(all); n > experimentsMax {
+		return Errorf(CodeTooLarge, "experiments", "lists %d experiments, at most %d are allowed", n, experimentsMax)
 	}
 	seen := map[string]bool{}
 	for i, e := range all {
@@ -141,11 +141,11 @@ func checkExperiments(all []Experiment) *Error {
 }
 
 func (e *Experiment) check() *Error {
-	if err := cmp.Or(checkID("name", e.Name), e.When.check("when."), oneOf("unit", e.Unit, ExperimentUnits)); err != nil {
+	if err := cmp.Or(checkID("name", e.Name), e.When.check("when."), oneOf("unit", e.Unit, experimentUnits)); err != nil {
 		return err
 	}
-	if n := len(e.Variants); n < 1 || n > VariantsMax {
-		return Errorf(CodeInvalid, "variants", "must be from 1 to %d, not %d", VariantsMax, n)
+	if n := len(e.Variants); n < 1 || n > variantsMax {
+		return Errorf(CodeInvalid, "variants", "must be from 1 to %d, not %d", variantsMax, n)
 	}
 	seen, weights := map[string]bool{}, int64(0)
 	for i, v := range e.Variants {
@@ -168,8 +168,8 @@ func (v *Variant) check() *Error {
 	if err := checkID("name", v.Name); err != nil {
 		return err
 	}
-	if v.Weight < 0 || v.Weight > VariantWeightMax {
-		return Errorf(CodeInvalid, "weight", "must be from 0 to %d, not %d", VariantWeightMax, v.Weight)
+	if v.Weight < 0 || v.Weight > variantWeightMax {
+		return Errorf(CodeInvalid, "weight", "must be from 0 to %d, not %d", variantWeightMax, v.Weight)
 	}
 	switch t := v.Target; {
 	case len(t.Agents) > 0:

@@ -65,6 +65,7 @@ type State struct {
 	LeaseMS         int64    `json:"lease_ms,omitempty"`      // the holder's lease
 	AckWithinMS     int64    `json:"ack_within_ms,omitempty"` // of a claim that asked for its own time to acknowledge
 	Fence           uint64   `json:"fence,omitempty"`         // the holder's fence; 0 while only claimed
+	LimitKeys       []string `json:"limit_keys,omitempty"`    // the keys under which its holder has a place
 	Attempt         int      `json:"attempt"`                 // attempts begun at the current agent
 	AttemptsTotal   int      `json:"attempts_total"`          // attempts begun anywhere
 	LeasesLost      int      `json:"leases_lost"`             // of the attempts at this agent, those ended by a lost lease
@@ -324,6 +325,10 @@ type Summary struct {
 	ChainOf    string `json:"chain_of,omitempty"`
 	ReturnFrom Time   `json:"return_from,omitzero"`
 	Origin     string `json:"origin,omitempty"` // the handoff that this one redrives
+	// Schedule is the schedule that submitted it.
+	Schedule string `json:"schedule,omitempty"`
+	// Rule is the rule that submitted it for a signal.
+	Rule string `json:"rule,omitempty"`
 	// Excluded lists the agents that refused the handoff which this one follows from, or redrives.
 	// Again lets a redriven group use them.
 	Excluded []string `json:"excluded,omitempty"`

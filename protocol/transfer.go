@@ -653,8 +653,8 @@ func hasContent(raw json.RawMessage) bool {
 const (
 	// SummaryTokensMax is the most tokens of a summary made from extracts.
 	SummaryTokensMax = 1000
-	// KeyPointsMax is how many extracts replace a conversation that is handed off by reference.
-	KeyPointsMax = 10
+	// keyPointsMax is how many extracts replace a conversation that is handed off by reference.
+	keyPointsMax = 10
 
 	keyPointTokensMax = 60
 )
@@ -686,14 +686,14 @@ func extractSummary(c *Context, mostTokens int) string {
 func extractKeyPoints(c *Context) (points []string) {
 	most := keyPointTokensMax
 	if bound := c.HistoryTransfer.MaxTokens; bound > 0 {
-		most = min(most, bound/KeyPointsMax)
+		most = min(most, bound/keyPointsMax)
 	}
 	if request := requestOf(c, most); request != "" {
 		points = append(points, request)
 	}
 	said := lastStatements(c, most)
 	for _, fact := range factsOf(c) {
-		if line := cutTokens(fact, most); line != "" && len(points)+len(said) < KeyPointsMax {
+		if line := cutTokens(fact, most); line != "" && len(points)+len(said) < keyPointsMax {
 			points = append(points, line)
 		}
 	}

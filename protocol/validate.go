@@ -80,7 +80,7 @@ func checkPackage(p *Package) *Error {
 
 // checkForeign refuses fields that only Handoff may set.
 func checkForeign(p *Package) *Error {
-	if err := CheckBy("source", p.Source); err != nil {
+	if err := CheckBy("source", p.Source); err != nil && ScheduleOf(p.Source, p.Key) == "" && RuleOf(p.Source, p.Key) == "" {
 		return err.(*Error)
 	}
 	switch {
@@ -281,10 +281,10 @@ func checkTimes(p *Package, now time.Time) *Error {
 		return Errorf(CodePast, "constraints.deadline", "%s has passed; it is %s now", stamp(deadline), stamp(now))
 	case deadline.After(latest):
 		return Errorf(CodeInvalid, "constraints.deadline", "%s is more than %d days ahead", stamp(deadline), DeadlineMaxMS/day)
-	case !start.IsZero() && now.Sub(start) > StartSkewMS*time.Millisecond:
+	case !start.IsZero() && now.Sub(start) > startSkewMS*time.Millisecond:
 		return Errorf(CodePast, "start_at", "%s has passed; it is %s now", stamp(start), stamp(now))
-	case start.After(now.Add(time.Duration(StartMaxMS) * time.Millisecond)):
-		return Errorf(CodeInvalid, "start_at", "%s is more than %d days ahead; its deadline is within %d days", stamp(start), StartMaxMS/day, DeadlineMaxMS/day)
+	case start.After(now.Add(time.Duration(startMaxMS) * time.Millisecond)):
+		return Errorf(CodeInvalid, "start_at", "%s is more than %d days ahead; its deadline is within %d days", stamp(start), startMaxMS/day, DeadlineMaxMS/day)
 	case start.After(now) && !deadline.IsZero() && !start.Before(deadline):
 		return Errorf(CodeConflict, "start_at", "%s is not before the deadline, %s", stamp(start), stamp(deadline))
 	}
@@ -596,8 +596,8 @@ func checkArtifacts(field string, all Artifacts) *Error {
 
 // checkNext checks the rules for results without a command.
 func checkNext(p *Package) *Error {
-	if n := len(p.Next); n > NextRulesMax {
-		return Errorf(CodeTooLarge, "next", "has %d rules, at most %d are allowed", n, NextRulesMax)
+	if n := len(p.Next); n > nextRulesMax {
+		return Errorf(CodeTooLarge, "next", "has %d rules, at most %d are allowed", n, nextRulesMax)
 	}
 	for i := range p.Next {
 		rule, field := &p.Next[i], fmt.Sprintf("next[%d]", i)
@@ -676,8 +676,8 @@ func (c *NextCondition) validate() *Error {
 		return Errorf(CodeConflict, "variable", "is compared in %d ways; a rule has one comparison", operators)
 	case c.In != nil && len(c.In) == 0:
 		return Errorf(CodeInvalid, "in", "lists no value")
-	case len(c.In) > NextValuesMax:
-		return Errorf(CodeTooLarge, "in", "lists %d values, at most %d are allowed", len(c.In), NextValuesMax)
+	case len(c.In) > nextValuesMax:
+		return Errorf(CodeTooLarge, "in", "lists %d values, at most %d are allowed", len(c.In), nextValuesMax)
 	}
 	return checkName("variable", c.Variable)
 }

@@ -20,8 +20,8 @@ func (p *Profile) validate() *Error {
 	if err := cmp.Or(optionalID("specialization", p.Specialization), checkCapabilities(p.Capabilities)); err != nil {
 		return err
 	}
-	if n := len(p.Examples); n > ExamplesMax {
-		return Errorf(CodeTooLarge, "examples", "lists %d examples, at most %d are allowed", n, ExamplesMax)
+	if n := len(p.Examples); n > examplesMax {
+		return Errorf(CodeTooLarge, "examples", "lists %d examples, at most %d are allowed", n, examplesMax)
 	}
 	if err := cmp.Or(between("max_concurrency", int64(p.MaxConcurrency), 0, ConcurrencyMax),
 		between("max_execution_time_ms", p.MaxExecutionMS, 0, WorkTimeoutMaxMS),
@@ -39,7 +39,7 @@ func (p *Profile) validate() *Error {
 		return err
 	}
 	if p.PollPatienceMS != 0 {
-		if err := between("poll_patience_ms", p.PollPatienceMS, PollPatienceMinMS, PollPatienceMaxMS); err != nil {
+		if err := between("poll_patience_ms", p.PollPatienceMS, pollPatienceMinMS, PollPatienceMaxMS); err != nil {
 			return err
 		}
 	}
@@ -49,6 +49,7 @@ func (p *Profile) validate() *Error {
 		checkPatterns("scopes", p.Scopes),
 		p.Breaker.validate("breaker"),
 		p.Contract.validate("contract"),
+		checkKeyLimits("limits_by", p.LimitsBy),
 		between("max_context_tokens", int64(p.MaxContextTokens), 0, TokensMax)); err != nil {
 		return err
 	}
@@ -69,15 +70,15 @@ func (p *Profile) checkSize() *Error {
 	if err != nil {
 		return Errorf(CodeMalformed, "profile", "cannot be written: %v", err)
 	}
-	if len(body) > ProfileBytesMax {
-		return tooLarge("profile", len(body), ProfileBytesMax)
+	if len(body) > profileBytesMax {
+		return tooLarge("profile", len(body), profileBytesMax)
 	}
 	return nil
 }
 
 func checkCapabilities(list []Capability) *Error {
-	if len(list) > CapabilitiesMax {
-		return Errorf(CodeTooLarge, "capabilities", "lists %d capabilities, at most %d are allowed", len(list), CapabilitiesMax)
+	if len(list) > capabilitiesMax {
+		return Errorf(CodeTooLarge, "capabilities", "lists %d capabilities, at most %d are allowed", len(list), capabilitiesMax)
 	}
 	seen := make(map[string]bool, len(list))
 	for i, c := range list {
@@ -183,8 +184,8 @@ func (a *Answer) validate() *Error {
 		return Errorf(CodeConflict, "deny_reason", "is given without deny")
 	case a.LetOthers && !a.Deny:
 		return Errorf(CodeConflict, "let_others", "is given without deny")
-	case size > AnswerBytesMax:
-		return tooLarge("answer", size, AnswerBytesMax)
+	case size > answerBytesMax:
+		return tooLarge("answer", size, answerBytesMax)
 	}
 	return cmp.Or(checkReason("deny_reason", a.DenyReason), wellFormed(answerShape, a))
 }
@@ -216,8 +217,8 @@ func checkReason(field, reason string) *Error {
 }
 
 func checkNeeds(field string, needs []string) *Error {
-	if len(needs) > NeedsMax {
-		return Errorf(CodeTooLarge, field, "lists %d needs, at most %d are allowed", len(needs), NeedsMax)
+	if len(needs) > needsMax {
+		return Errorf(CodeTooLarge, field, "lists %d needs, at most %d are allowed", len(needs), needsMax)
 	}
 	for i, need := range needs {
 		at := fmt.Sprintf("%s[%d]", field, i)
@@ -233,7 +234,7 @@ func checkNeeds(field string, needs []string) *Error {
 
 // Validate checks a normalized result: its status and content type, that a text is text, counts,
 // artifacts and the command. Package schema checks the body against the package's output schema.
-func (r Result) Validate() error {
+func (r *Result) Validate() error {
 	return r.validate().orNil()
 }
 
@@ -286,8 +287,8 @@ func (c Command) Targets() ([]Goto, error) {
 	default:
 		list = append(list, c.Goto)
 	}
-	if len(list) > GotoMax {
-		return nil, Errorf(CodeTooLarge, "command.goto", "names %d agents, at most %d are allowed", len(list), GotoMax)
+	if len(list) > gotoMax {
+		return nil, Errorf(CodeTooLarge, "command.goto", "names %d agents, at most %d are allowed", len(list), gotoMax)
 	}
 	targets := make([]Goto, len(list))
 	for i, raw := range list {

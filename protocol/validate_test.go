@@ -269,12 +269,12 @@ func TestAnswersAndReports(t *testing.T) {
 		"details": {protocol.Progress{Details: json.RawMessage(`"` + long(protocol.ProgressBytesMax-2) + `"`)},
 			protocol.Progress{Details: json.RawMessage(`"` + long(protocol.ProgressBytesMax-1) + `"`)}},
 		"percent":      {protocol.Progress{Percent: 100}, protocol.Progress{Percent: math.Nextafter(100, 101)}},
-		"usage.tokens": {protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax}}, protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax + 1}}},
-		"iterations": {protocol.Result{Iterations: protocol.IterationsMax},
-			protocol.Result{Iterations: protocol.IterationsMax + 1}},
-		"body": {protocol.Result{Body: json.RawMessage(`{"a":1}`)}, protocol.Result{Body: json.RawMessage(`{"a":1`)}},
-		"command.goto": {protocol.Result{Command: &protocol.Command{Goto: list(t, ids(protocol.GotoMax))}},
-			protocol.Result{Command: &protocol.Command{Goto: list(t, ids(protocol.GotoMax+1))}}},
+		"usage.tokens": {&protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax}}, &protocol.Result{Usage: &protocol.Usage{Tokens: protocol.TokensMax + 1}}},
+		"iterations": {&protocol.Result{Iterations: protocol.IterationsMax},
+			&protocol.Result{Iterations: protocol.IterationsMax + 1}},
+		"body": {&protocol.Result{Body: json.RawMessage(`{"a":1}`)}, &protocol.Result{Body: json.RawMessage(`{"a":1`)}},
+		"command.goto": {&protocol.Result{Command: &protocol.Command{Goto: list(t, ids(protocol.GotoMax))}},
+			&protocol.Result{Command: &protocol.Command{Goto: list(t, ids(protocol.GotoMax+1))}}},
 	} {
 		if err := c.good.Validate(); err != nil {
 			t.Errorf("%s: %v", field, err)

@@ -29,8 +29,8 @@ const (
 	HandoffsMax = 1000
 	// LockPathsMax is how many locks one handoff declares or requests at once.
 	LockPathsMax, LockPathBytesMax = 64, 512
-	// LockWaitDefaultMS is how long a handoff waits for the locks that it declares.
-	LockWaitDefaultMS, LockWaitMaxMS = 5 * 60_000, 30 * 24 * 3_600_000
+	// lockWaitDefaultMS is how long a handoff waits for the locks that it declares.
+	lockWaitDefaultMS, LockWaitMaxMS = 5 * 60_000, 30 * 24 * 3_600_000
 )
 
 // Workspace is the shared state of the handoffs of one workflow, computed from its events: the
@@ -104,7 +104,7 @@ type LockPath struct {
 // Locks are the locks that a package declares: granted all together, or not at all.
 type Locks struct {
 	Paths []LockPath `json:"paths"`
-	// WaitMS is LockWaitDefaultMS if absent.
+	// WaitMS is lockWaitDefaultMS if absent.
 	WaitMS *int64 `json:"wait_ms,omitempty" flag:"lock-wait" doc:"it waits for its locks for so long (default 5m; 0 is not at all)"`
 }
 
@@ -114,7 +114,7 @@ func (l *Locks) Wait() time.Duration {
 	case l == nil:
 		return 0
 	case l.WaitMS == nil:
-		return LockWaitDefaultMS * time.Millisecond
+		return lockWaitDefaultMS * time.Millisecond
 	}
 	return time.Duration(*l.WaitMS) * time.Millisecond
 }

@@ -20,12 +20,8 @@ import (
 const Marker = "[redacted]"
 
 const (
-	// PatternsMax is how many patterns a Redactor may have besides the built-in kinds.
-	PatternsMax = 256
-	// GrowthMax is how many bytes one redaction adds to a body at most: a quoted marker in place
-	// of one digit.
-	GrowthMax = len(Marker) + 2 - 1
-
+	// patternsMax is how many patterns a Redactor may have besides the built-in kinds.
+	patternsMax = 256
 	// stepsMin plus the length of a body is its budget of steps. A byte read as a value is one
 	// step, a byte matched against an expression is stepsPerMatchedByte. A text beyond the budget
 	// is replaced as a whole.
@@ -67,10 +63,10 @@ var Default = sync.OnceValues(func() (*Redactor, error) { return New(nil) })
 // pattern with the prefix "key:" is matched against names of fields in free data, and the value of
 // such a field is replaced. Each pattern costs a pass over every text; one that begins with plain
 // text costs least. The error is a *protocol.Error with CodeInvalid that names the pattern, or
-// CodeTooLarge beyond PatternsMax.
+// CodeTooLarge beyond patternsMax.
 func New(patterns []string) (*Redactor, error) {
-	if len(patterns) > PatternsMax {
-		return nil, protocol.Errorf(protocol.CodeTooLarge, "redactions", "lists %d expressions, at most %d are allowed", len(patterns), PatternsMax)
+	if len(patterns) > patternsMax {
+		return nil, protocol.Errorf(protocol.CodeTooLarge, "redactions", "lists %d expressions, at most %d are allowed", len(patterns), patternsMax)
 	}
 	kinds, err := builtinKeywords()
 	if err != nil {

@@ -339,7 +339,7 @@ func TestPatterns(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := New(make([]string, PatternsMax+1)); err == nil || err.(*protocol.Error).Code != protocol.CodeTooLarge {
+	if _, err := New(make([]string, patternsMax+1)); err == nil || err.(*protocol.Error).Code != protocol.CodeTooLarge {
 		t.Errorf("too many: %v", err)
 	}
 	r := testRedactor(t, `\b\d{16}\b`, `(?i)emp-(?P<secret>\d+)`)

@@ -32,8 +32,8 @@ var compiling sync.Mutex
 
 // of returns a cached schema, or compiles it.
 func (k *kept) of(raw json.RawMessage) (*usable, error) {
-	if len(raw) > OutputSchemaBytesMax {
-		return nil, tooLarge("%s", protocol.OverSize(len(raw), OutputSchemaBytesMax))
+	if len(raw) > outputSchemaBytesMax {
+		return nil, tooLarge("%s", protocol.OverSize(len(raw), outputSchemaBytesMax))
 	}
 	key := sha256.Sum256(raw)
 	if known := k.get(key); known != nil {

@@ -38,8 +38,8 @@ var heavy sync.Mutex
 
 // CheckOutput checks body against an output schema; an absent body counts as null. The error is a
 // *protocol.Error with CodeOutputSchema. Its field is result.body, and its message names the first
-// few wrong places in the body with their problems, or the exceeded limit (OutputValuesMax,
-// OutputStepsMax). The field is expectations.output_schema if CheckSchema refuses the schema.
+// few wrong places in the body with their problems, or the exceeded limit of values or of
+// steps. The field is expectations.output_schema if CheckSchema refuses the schema.
 // Formats are not asserted, in any draft. The body is not changed. Checks that may use much memory
 // wait for one another.
 func CheckOutput(schema, body json.RawMessage) error {
@@ -70,8 +70,8 @@ var output = subject{code: protocol.CodeOutputSchema, field: resultField, schema
 // check checks a value against a schema.
 func (of subject) check(want *usable, body json.RawMessage) error {
 	wrong := of.wrong
-	if valuesIn(body, OutputValuesMax) > OutputValuesMax {
-		return wrong("has more than %d values, too many to be checked against %s", OutputValuesMax, of.schema)
+	if valuesIn(body, outputValuesMax) > outputValuesMax {
+		return wrong("has more than %d values, too many to be checked against %s", outputValuesMax, of.schema)
 	}
 	alone := len(body) > bodyBytesLight
 	if alone {
@@ -85,9 +85,9 @@ func (of subject) check(want *usable, body json.RawMessage) error {
 	if number := unwieldy(value); number != "" {
 		return wrong("holds the number %s, which is too long to be checked against %s", short(number), of.schema)
 	}
-	steps, ok := want.price.within(OutputStepsMax, value)
+	steps, ok := want.price.within(outputStepsMax, value)
 	if !ok {
-		return wrong("takes more than %d steps to be checked against %s", OutputStepsMax, of.schema)
+		return wrong("takes more than %d steps to be checked against %s", outputStepsMax, of.schema)
 	}
 	if steps > stepsLight && !alone {
 		heavy.Lock()

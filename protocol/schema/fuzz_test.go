@@ -51,7 +51,7 @@ func FuzzOutput(f *testing.F) {
 		if invalid != nil || unwieldy(value) != "" {
 			return
 		}
-		steps, ok := ready.price.within(OutputStepsMax, value)
+		steps, ok := ready.price.within(outputStepsMax, value)
 		if !ok {
 			return
 		}

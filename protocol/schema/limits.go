@@ -5,42 +5,42 @@ import "github.com/agenthandoff/handoff/protocol"
 // Limits of an output schema. A submission with a schema that exceeds one of them is refused with
 // CodeTooLarge.
 const (
-	// OutputSchemaBytesMax is the length of the schema as JSON.
-	OutputSchemaBytesMax = 128 << 10
-	// OutputSchemaObjectsMax counts objects, true and false: everything that may be a subschema. The
+	// outputSchemaBytesMax is the length of the schema as JSON.
+	outputSchemaBytesMax = 128 << 10
+	// outputSchemaObjectsMax counts objects, true and false: everything that may be a subschema. The
 	// compiler's time is quadratic in their number.
-	OutputSchemaObjectsMax = 4096
-	// OutputSchemaDepthMax bounds the nesting of the schema. It also bounds a chain of schemas for one
+	outputSchemaObjectsMax = 4096
+	// outputSchemaDepthMax bounds the nesting of the schema. It also bounds a chain of schemas for one
 	// and the same value ($ref, allOf, not and so on).
-	OutputSchemaDepthMax = protocol.DepthMax
-	// OutputSchemaPathBytesMax bounds the total length of the paths to its objects; the compiler keeps
+	outputSchemaDepthMax = protocol.DepthMax
+	// outputSchemaPathBytesMax bounds the total length of the paths to its objects; the compiler keeps
 	// each of them several times.
-	OutputSchemaPathBytesMax = 1 << 20
-	// OutputSchemaReferencesMax counts $ref, $id and $anchor.
-	OutputSchemaReferencesMax = 512
-	// OutputSchemaPatternsMax counts regular expressions (pattern, patternProperties).
-	OutputSchemaPatternsMax = 256
-	// OutputPatternBytesMax is the length of one regular expression.
-	OutputPatternBytesMax = 2 << 10
-	// OutputPatternInstructionsMax is the size of all compiled regular expressions, in instructions of
+	outputSchemaPathBytesMax = 1 << 20
+	// outputSchemaReferencesMax counts $ref, $id and $anchor.
+	outputSchemaReferencesMax = 512
+	// outputSchemaPatternsMax counts regular expressions (pattern, patternProperties).
+	outputSchemaPatternsMax = 256
+	// outputPatternBytesMax is the length of one regular expression.
+	outputPatternBytesMax = 2 << 10
+	// outputPatternInstructionsMax is the size of all compiled regular expressions, in instructions of
 	// Go's package regexp. A repetition counts as often as it may occur; a class of characters counts
 	// one, and one more for every eight ranges in it; \p{…} and \P{…} count 80 more, once.
-	OutputPatternInstructionsMax = 20_000
-	// OutputSchemaExpansionMax is how many schemas may apply to one value, including references and
+	outputPatternInstructionsMax = 20_000
+	// outputSchemaExpansionMax is how many schemas may apply to one value, including references and
 	// alternatives.
-	OutputSchemaExpansionMax = 10_000
+	outputSchemaExpansionMax = 10_000
 )
 
 // Limits of the check of one result. A result that exceeds one of them fails its attempt with
 // CodeOutputSchema.
 const (
-	// OutputValuesMax counts the values in a body: members, items and the body itself.
-	OutputValuesMax = 500_000
-	// OutputStepsMax is the maximum cost of a check. A value costs about 64 steps for each schema that
+	// outputValuesMax counts the values in a body: members, items and the body itself.
+	outputValuesMax = 500_000
+	// outputStepsMax is the maximum cost of a check. A value costs about 64 steps for each schema that
 	// may apply to it, and 4 more for each level of its depth; a regular expression costs a step for 4
 	// instructions at each byte of the text. All alternatives count, whichever of them matches. A step
-	// takes a few nanoseconds and at most stepBytes of memory.
-	OutputStepsMax = 20_000_000
+	// takes a few nanoseconds and at most 8 bytes of memory.
+	outputStepsMax = 20_000_000
 )
 
 const (
@@ -49,6 +49,4 @@ const (
 	// Larger checks run one at a time in a process, so that their memory does not add up.
 	bodyBytesLight = 64 << 10
 	stepsLight     = 500_000
-	// stepBytes is the memory that one step may use during a check.
-	stepBytes = 8
 )

@@ -26,8 +26,8 @@ func measure(doc any) (*measured, *protocol.Error) {
 
 // value counts one value and its content; path leads to it.
 func (m *measured) value(value any, path []string, pathBytes int) *protocol.Error {
-	if len(path) > OutputSchemaDepthMax {
-		return tooLarge("is nested %d levels deep, at most %d are allowed", len(path), OutputSchemaDepthMax)
+	if len(path) > outputSchemaDepthMax {
+		return tooLarge("is nested %d levels deep, at most %d are allowed", len(path), outputSchemaDepthMax)
 	}
 	switch value := value.(type) {
 	case json.Number:
@@ -40,10 +40,10 @@ func (m *measured) value(value any, path []string, pathBytes int) *protocol.Erro
 		m.pathBytes += pathBytes
 	}
 	switch {
-	case m.objects > OutputSchemaObjectsMax:
-		return tooLarge("has too many objects, at most %d are allowed", OutputSchemaObjectsMax)
-	case m.pathBytes > OutputSchemaPathBytesMax:
-		return tooLarge("has too long paths to its objects, at most %d bytes together are allowed", OutputSchemaPathBytesMax)
+	case m.objects > outputSchemaObjectsMax:
+		return tooLarge("has too many objects, at most %d are allowed", outputSchemaObjectsMax)
+	case m.pathBytes > outputSchemaPathBytesMax:
+		return tooLarge("has too long paths to its objects, at most %d bytes together are allowed", outputSchemaPathBytesMax)
 	}
 	switch value := value.(type) {
 	case []any:
@@ -72,8 +72,8 @@ func (m *measured) keyword(key string, item any, path []string) *protocol.Error 
 	case string:
 		switch key {
 		case "$ref", "$id", "id", "$anchor", "$dynamicAnchor":
-			if m.references++; m.references > OutputSchemaReferencesMax {
-				return tooLarge("has too many references and names of schemas, at most %d are allowed", OutputSchemaReferencesMax)
+			if m.references++; m.references > outputSchemaReferencesMax {
+				return tooLarge("has too many references and names of schemas, at most %d are allowed", outputSchemaReferencesMax)
 			}
 		case "pattern":
 			return m.pattern(item, append(path, key))
@@ -93,18 +93,18 @@ func (m *measured) keyword(key string, item any, path []string) *protocol.Error 
 
 func (m *measured) pattern(text string, path []string) *protocol.Error {
 	where := strings.TrimPrefix(place(path), ".")
-	if m.patterns++; m.patterns > OutputSchemaPatternsMax {
-		return tooLarge("has too many regular expressions, at most %d are allowed", OutputSchemaPatternsMax)
+	if m.patterns++; m.patterns > outputSchemaPatternsMax {
+		return tooLarge("has too many regular expressions, at most %d are allowed", outputSchemaPatternsMax)
 	}
-	if len(text) > OutputPatternBytesMax {
-		return tooLarge("%s: a regular expression is %d bytes long, at most %d are allowed", where, len(text), OutputPatternBytesMax)
+	if len(text) > outputPatternBytesMax {
+		return tooLarge("%s: a regular expression is %d bytes long, at most %d are allowed", where, len(text), outputPatternBytesMax)
 	}
 	size, err := instructions(text)
 	if err != nil {
 		return protocol.Errorf(protocol.CodeInvalid, Field, "%s: %s is no regular expression that can be used: %s", where, short(text), short(err.Error()))
 	}
-	if m.instructions += size; m.instructions > OutputPatternInstructionsMax {
-		return tooLarge("%s: the regular expressions so far compile to some %d instructions, at most %d are allowed", where, m.instructions, OutputPatternInstructionsMax)
+	if m.instructions += size; m.instructions > outputPatternInstructionsMax {
+		return tooLarge("%s: the regular expressions so far compile to some %d instructions, at most %d are allowed", where, m.instructions, outputPatternInstructionsMax)
 	}
 	return nil
 }

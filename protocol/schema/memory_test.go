@@ -12,6 +12,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
+// stepBytes is the memory that one step may use during a check.
+const stepBytes = 8
+
 // heap is what is in use, of which nothing is garbage.
 func heap() int {
 	var m runtime.MemStats
@@ -110,7 +113,7 @@ func TestInstructions(t *testing.T) {
 func compiledSize(t *testing.T, text string) (counted, real int) {
 	t.Helper()
 	counted, err := instructions(text)
-	if err != nil || counted > OutputPatternInstructionsMax {
+	if err != nil || counted > outputPatternInstructionsMax {
 		return 0, 0
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
@@ -136,9 +139,9 @@ func checkMemory(t *testing.T, schema, body string) (steps, bytesTaken int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps, ok := ready.price.within(OutputStepsMax, value)
+	steps, ok := ready.price.within(outputStepsMax, value)
 	if !ok {
-		t.Fatalf("takes more than %d steps", OutputStepsMax)
+		t.Fatalf("takes more than %d steps", outputStepsMax)
 	}
 	if _, ok := ready.price.within(steps, value); !ok {
 		t.Errorf("%d steps are not enough for %d steps", steps, steps)
@@ -195,7 +198,7 @@ func TestMemoryOfALargeBody(t *testing.T) {
 		t.Error("is no error")
 	}
 	// 64 MiB of body, all values and all steps make 64 * 3 + 100 + 160 MB.
-	if most := 3*len(body) + 200*2*items + stepBytes*OutputStepsMax/2; took > most {
+	if most := 3*len(body) + 200*2*items + stepBytes*outputStepsMax/2; took > most {
 		t.Errorf("took %d bytes, at most %d are allowed", took, most)
 	}
 }

@@ -23,7 +23,7 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case size > OutputPatternInstructionsMax:
+	case size > outputPatternInstructionsMax:
 		return nil, tooManyInstructions(size)
 	}
 	compiled, err := regexp.Compile(text)
@@ -34,21 +34,21 @@ func compilePattern(text string) (jsonschema.Regexp, error) {
 }
 
 func tooManyInstructions(size int) error {
-	return fmt.Errorf("compiles to some %d instructions, at most %d are allowed", size, OutputPatternInstructionsMax)
+	return fmt.Errorf("compiles to some %d instructions, at most %d are allowed", size, outputPatternInstructionsMax)
 }
 
 // instructions returns an upper bound of the size of the compiled expression, from the parsed one:
 // nothing is compiled.
 func instructions(text string) (int, error) {
-	if len(text) > OutputPatternBytesMax {
-		return 0, fmt.Errorf("is %d bytes long, at most %d are allowed", len(text), OutputPatternBytesMax)
+	if len(text) > outputPatternBytesMax {
+		return 0, fmt.Errorf("is %d bytes long, at most %d are allowed", len(text), outputPatternBytesMax)
 	}
 	if foldsWideRange(text) {
 		return 0, fmt.Errorf("ignores case, and has a range of characters beyond ASCII")
 	}
 	// The parser reads all ranges of each named class, including duplicates.
 	size := 3 + namedClass*(strings.Count(text, `\p`)+strings.Count(text, `\P`))
-	if size > OutputPatternInstructionsMax {
+	if size > outputPatternInstructionsMax {
 		return size, nil
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)

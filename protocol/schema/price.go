@@ -55,10 +55,10 @@ func priceOf(root *jsonschema.Schema) (*price, int, *protocol.Error) {
 			return nil, 0, protocol.Errorf(protocol.CodeInvalid, Field, "has a multipleOf that is not positive")
 		case !p.expand():
 			return nil, 0, protocol.Errorf(protocol.CodeInvalid, Field, "refers to itself for one and the same value, so that its check never ends")
-		case p.expansion > OutputSchemaExpansionMax:
-			return nil, 0, tooLarge("checks one value against too many schemas when its references are followed, at most %d are allowed", OutputSchemaExpansionMax)
-		case p.chain > OutputSchemaDepthMax:
-			return nil, 0, tooLarge("has too long a chain of schemas for one value when its references are followed, at most %d are allowed", OutputSchemaDepthMax)
+		case p.expansion > outputSchemaExpansionMax:
+			return nil, 0, tooLarge("checks one value against too many schemas when its references are followed, at most %d are allowed", outputSchemaExpansionMax)
+		case p.chain > outputSchemaDepthMax:
+			return nil, 0, tooLarge("has too long a chain of schemas for one value when its references are followed, at most %d are allowed", outputSchemaDepthMax)
 		}
 	}
 	return start, len(all), nil
@@ -78,7 +78,7 @@ func (p *price) expand() bool {
 		if !next.expand() {
 			return false
 		}
-		sum, chain = min(sum+next.expansion, OutputSchemaExpansionMax+1), max(chain, next.chain)
+		sum, chain = min(sum+next.expansion, outputSchemaExpansionMax+1), max(chain, next.chain)
 	}
 	p.expansion, p.chain, p.beingExpanded = sum, chain+1, false
 	return true

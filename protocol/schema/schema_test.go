@@ -232,6 +232,7 @@ var maxima = map[string]int64{
 	"approval.timeout_ms": protocol.ApprovalTimeoutMaxMS, "autonomy_budget": protocol.BudgetMax, "autonomy_budget.amount": protocol.BudgetMax, "constraints.budget": protocol.BudgetMax,
 	"limits.max_handoffs": protocol.MaxHandoffsMax, "limits.max_depth": protocol.MaxDepthMax, "limits.max_agents": protocol.MaxAgentsMax, "limits.max_tokens": protocol.TokensMax,
 	"limits.max_cost_micros": protocol.MaxCostMicrosMax, "limits.max_time_ms": protocol.MaxTimeMaxMS, "limits.share_percent": 100,
+	"limits_by.max_concurrency": protocol.KeyConcurrencyMax, "limits_by.rate": protocol.KeyRateMax, "limits_by.per_ms": protocol.KeyPerMaxMS,
 	"bids.window_ms": protocol.BidWindowMaxMS, "bids.most": protocol.BiddersMax, "bids.least": protocol.BiddersMax,
 	"bids.weights.cost": protocol.BidWeightMax, "bids.weights.eta": protocol.BidWeightMax, "bids.weights.confidence": protocol.BidWeightMax,
 	"question":   protocol.QuestionMax,

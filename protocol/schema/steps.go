@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Costs of the parts of a check, in steps. They are chosen so that a step takes at most stepBytes
+// Costs of the parts of a check, in steps. They are chosen so that a step takes at most 8 bytes
 // of memory.
 const (
 	stepsPerVisit   = 32 // one value against one schema

@@ -166,8 +166,8 @@ func (s *Reader) Strict() *Error {
 	return nil
 }
 
-// Known returns the error of the input if fields may be unknown.
-func (s *Reader) Known() *Error {
+// known returns the error of the input if fields may be unknown.
+func (s *Reader) known() *Error {
 	if s.Err != nil {
 		return s.Err
 	}
@@ -183,7 +183,7 @@ func (s *Reader) problemFirst() bool { return s.problemAt < s.unknown[0].start }
 // Broken returns the error of a document of the ledger, whose name is field.
 func (s *Reader) Broken(field string) *Error {
 	code := Malformed
-	err := s.Known()
+	err := s.known()
 	switch {
 	case err == nil:
 		return nil
@@ -255,7 +255,7 @@ func (s *Reader) value(sh *Shape, v reflect.Value, nullOK bool) bool {
 	if sh.kind == kindAny {
 		raw, start, ok := s.Raw()
 		if ok && v.IsValid() {
-			v.SetBytes(s.Keep(raw, start))
+			v.SetBytes(s.keep(raw, start))
 		}
 		return ok
 	}
@@ -495,7 +495,7 @@ func (s *Reader) freeEntry(all map[string]json.RawMessage, start int, key string
 	}
 	raw, start, ok := s.Raw()
 	if ok {
-		all[key] = s.Keep(raw, start)
+		all[key] = s.keep(raw, start)
 	}
 	s.path = s.path[:len(s.path)-1]
 	return ok
@@ -506,7 +506,7 @@ func (s *Reader) unknownField(sh *Shape, v reflect.Value, start int, key []byte)
 	if s.lenient {
 		ok := s.Skip()
 		if ok && sh.keeps && v.IsValid() {
-			v.Addr().Interface().(Keeper).KeepUnknown(s.data[start:s.Offset()])
+			v.Addr().Interface().(keeper).KeepUnknown(s.data[start:s.Offset()])
 		}
 		return ok
 	}
@@ -541,8 +541,8 @@ func (s *Reader) store(sh *Shape, v reflect.Value, start int, raw []byte) {
 	}
 }
 
-// Keep copies a value, at start. Most of a package is free data, so all of it is copied at once.
-func (s *Reader) Keep(raw []byte, start int) []byte {
+// keep copies a value, at start. Most of a package is free data, so all of it is copied at once.
+func (s *Reader) keep(raw []byte, start int) []byte {
 	switch {
 	case s.own != nil:
 	case s.lenient:

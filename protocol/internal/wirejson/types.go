@@ -36,8 +36,8 @@ type Form int
 // Whole is the form whose value is the struct itself.
 const Whole Form = -1
 
-// Keeper is a type that keeps unknown fields unchanged: name, colon and value.
-type Keeper interface{ KeepUnknown(field []byte) }
+// keeper is a type that keeps unknown fields unchanged: name, colon and value.
+type keeper interface{ KeepUnknown(field []byte) }
 
 // Of returns the shape of a type.
 func (ts *Types) Of(t reflect.Type) *Shape {
@@ -96,7 +96,7 @@ func (ts *Types) union(t reflect.Type, union Union) *Shape {
 func (ts *Types) structure(t reflect.Type) *Shape {
 	pointer := reflect.PointerTo(t)
 	sh := &Shape{kind: kindObject, of: t, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], aliases: ts.Aliases,
-		keeps: pointer.Implements(reflect.TypeFor[Keeper]())}
+		keeps: pointer.Implements(reflect.TypeFor[keeper]())}
 	usual := reflect.New(t)
 	if defaults := ts.Defaults[t]; defaults != nil {
 		sh.defaults = reflect.ValueOf(defaults)
