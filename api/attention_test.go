@@ -45,7 +45,7 @@ func TestAttend(t *testing.T) {
 	later.Phase, later.Agent, later.StartAt = protocol.AwaitingApproval, protocol.Human, attendNoon.Add(time.Hour)
 	later.SubmittedAt = attendNoon.Add(-2 * time.Hour)
 	states = append(states, later)
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"clerk": {ID: "clerk"}}}
+	d := &lifecycle.Directory{Agents: map[string]*protocol.Profile{"clerk": {ID: "clerk"}}}
 	var got []string
 	for _, item := range attend(states, d, attendNoon) {
 		got = append(got, string(item.Need)+" "+item.State.Ticket)

@@ -93,7 +93,7 @@ type AgentStatus struct {
 
 // AvailabilityOf returns the availability of an agent by its holders in a directory.
 func AvailabilityOf(p protocol.Profile, d *lifecycle.Directory) Availability {
-	switch why, unavailable := d.Unavailable(p); {
+	switch why, unavailable := d.Unavailable(&p); {
 	case why == lifecycle.UnfitPaused:
 		return Paused
 	case why == lifecycle.UnfitBusy:
@@ -148,7 +148,7 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
-		if err := add(d.Agents[id]); err != nil {
+		if err := add(*d.Agents[id]); err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ func TestAvailability(t *testing.T) {
 	with := func(change func(*protocol.Holder)) *lifecycle.Directory {
 		h := worker
 		change(&h)
-		return &lifecycle.Directory{Agents: map[string]protocol.Profile{"a": {ID: "a"}}, Holders: map[string]protocol.Holder{"w": h}}
+		return &lifecycle.Directory{Agents: map[string]*protocol.Profile{"a": {ID: "a"}}, Holders: map[string]protocol.Holder{"w": h}}
 	}
 	free := with(func(h *protocol.Holder) { h.Busy = 1 })
 	for name, c := range map[string]struct {

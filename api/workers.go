@@ -195,11 +195,10 @@ func (c *Session) registered(ctx context.Context, agent string) (protocol.Profil
 	if err != nil {
 		return protocol.Profile{}, err
 	}
-	profile, ok := directory.Agent(agent)
-	if ok || c.caller.has(RoleAdmin) {
-		return profile, nil
+	if profile, ok := directory.Agent(agent); ok || c.caller.has(RoleAdmin) {
+		return *profile, nil
 	}
-	profile, err = c.s.b.Profile(ctx, agent) // the snapshot may lag behind its registration
+	profile, err := c.s.b.Profile(ctx, agent) // the snapshot may lag behind its registration
 	if errors.Is(err, broker.ErrNotFound) {
 		return profile, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "%s is not registered; call Register first", agent)
 	}

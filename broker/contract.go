@@ -17,10 +17,11 @@ import (
 // results, and the bound of its conversation. The ledger stores the package as its source gave it,
 // with its digest, independent of the agent that gets it next.
 
-// contractOf returns the check of a package against the contracts of agents.
-func contractOf(body json.RawMessage, c *protocol.Context) lifecycle.Contract {
+// contractOf returns the check of a package against the contracts of agents. mode is that of its
+// conversation.
+func contractOf(body json.RawMessage, mode protocol.TransferMode) lifecycle.Contract {
 	return func(agent *protocol.Profile) *protocol.Error {
-		if mode := c.Transfer(); mode != "" && !agent.Contract.Accepts(mode) {
+		if mode != "" && !agent.Contract.Accepts(mode) {
 			words := make([]string, len(agent.Contract.Modes))
 			for i, accepted := range agent.Contract.Modes {
 				words[i] = string(accepted)
@@ -55,12 +56,15 @@ func (b *Broker) storedContract(ctx context.Context, body json.RawMessage, blob 
 		return nil, err
 	}
 	pkg, err := protocol.DecodePackage(body)
-	return contractOf(body, &pkg.Context), err
+	return contractOf(body, pkg.Context.Transfer()), err
 }
 
 // knowingPackage calls decide, and once more with the contract that read returns if decide would
 // choose an agent that has a contract: only then is the package read.
 func knowingPackage(q lifecycle.Query, read func() (lifecycle.Contract, error), decide func(lifecycle.Query) (lifecycle.Step, error)) (lifecycle.Step, error) {
+	if !q.HasContracts() {
+		return decide(q)
+	}
 	asked, given := false, q
 	given.Contract = func(*protocol.Profile) *protocol.Error {
 		asked = true
@@ -119,7 +123,7 @@ func (c *Claim) suit(ctx context.Context, said bool) error {
 	}
 	agent, err := c.b.ownProfile(ctx, c.Agent)
 	if err == nil {
-		c.suitTo(&agent)
+		c.suitTo(agent)
 	}
 	return err
 }

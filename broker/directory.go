@@ -134,34 +134,35 @@ func (b *Broker) recentProfile(ctx context.Context, agent string, age time.Durat
 	return profile, false, nil
 }
 
-// ownProfile returns the profile of an agent whose handoffs this process works on: its limit and its
+// ownProfile returns the profile, never nil, of an agent whose handoffs this process works on: its limit and its
 // contract. A process that watches the directory makes no request.
-func (b *Broker) ownProfile(ctx context.Context, agent string) (protocol.Profile, error) {
+func (b *Broker) ownProfile(ctx context.Context, agent string) (*protocol.Profile, error) {
 	if b.watching.Load() {
 		d, err := b.engine.Directory(ctx)
-		if err != nil {
-			return protocol.Profile{}, err
-		}
-		return d.Agents[agent], nil
+		profile, _ := d.Agent(agent)
+		return profile, err
 	}
 	profile, _, err := b.recentProfile(ctx, agent, profileFresh)
-	if err != nil || profile == nil {
-		return protocol.Profile{}, err
+	if profile == nil {
+		profile = &protocol.Profile{ID: agent}
 	}
-	return *profile, nil
+	return profile, err
 }
 
 // part names the part of the directory that a decision depends on. The zero value is none: most
 // reports of a holder need no directory.
 type part struct {
-	whole  bool     // all agents and holders. The first use in a process starts a watch
-	holder string   // with whole: read from the leader if it seems gone, since a snapshot may lag
-	agents []string // by their profiles; empty names are left out
-	source string   // an agent whose profile counts if it restricts its hand-offs
-	health []string // agents whose health counts if they have a breaker
-	fleet  bool     // the settings of all agents
-	fresh  bool     // from the leader, instead of recent reads
+	whole  bool   // all agents and holders. The first use in a process starts a watch
+	holder string // with whole: read from the leader if it seems gone, since a snapshot may lag
+	agents names  // by their profiles
+	source string // an agent whose profile counts if it restricts its hand-offs
+	health names  // agents whose health counts if they have a breaker
+	fleet  bool   // the settings of all agents
+	fresh  bool   // from the leader, instead of recent reads
 }
+
+// names are up to two agents; an empty name is none.
+type names [2]string
 
 // partFor returns the part that the target of a handoff needs: the agent that it names, or all.
 // readsSource adds its source.
@@ -173,7 +174,7 @@ func partFor(s protocol.Summary, readsSource bool) part {
 }
 
 func partOf(agent string, s protocol.Summary, readsSource bool) part {
-	want := part{agents: []string{agent}, health: []string{s.Target.Agent}, fleet: true}
+	want := part{agents: names{agent}, health: names{s.Target.Agent}, fleet: true}
 	if readsSource {
 		want.source = s.Source
 	}
@@ -194,7 +195,7 @@ func wantNothing(protocol.State) part { return part{} }
 func wantAll(s protocol.State) part { return part{whole: true, holder: s.Holder} }
 
 // wantSource: the end of a handoff depends on whether a return can be delivered.
-func wantSource(s protocol.State) part { return part{agents: []string{s.Source}} }
+func wantSource(s protocol.State) part { return part{agents: names{s.Source}} }
 
 func wantSourceIfReturned(s protocol.State) part {
 	if !s.ReturnExpected {
@@ -226,26 +227,29 @@ func (b *Broker) read(ctx context.Context, want part) (d *lifecycle.Directory, r
 		if d, err = b.Directory(ctx); err == nil && want.holder != "" && !d.Present(want.holder) {
 			d, err = b.withHolder(ctx, d, want.holder)
 		}
-		if err != nil || len(want.agents) == 0 {
+		if err != nil || want.agents == (names{}) {
 			return d, false, err
 		}
 		own := *d
 		own.Agents = maps.Clone(d.Agents)
 		d = &own
-	} else if len(want.agents) > 0 || want.source != "" || want.fleet {
-		d = &lifecycle.Directory{Agents: make(map[string]protocol.Profile, len(want.agents)+1)}
+	} else if want.agents != (names{}) || want.source != "" || want.fleet {
+		d = &lifecycle.Directory{Agents: map[string]*protocol.Profile{}}
 	}
 	age := profileFresh
 	if want.fresh {
 		age = 0
 	}
 	for _, agent := range want.agents {
+		if agent == "" {
+			continue
+		}
 		profile, old, err := b.recentProfile(ctx, agent, age)
 		if err != nil {
 			return nil, false, err
 		}
 		if remembered = remembered || old; profile != nil {
-			d.Agents[agent] = *profile
+			d.Agents[agent] = profile
 		}
 	}
 	if want.source != "" {
@@ -254,7 +258,7 @@ func (b *Broker) read(ctx context.Context, want part) (d *lifecycle.Directory, r
 			return nil, false, err
 		}
 		if profile != nil && profile.RestrictsHandoffs() {
-			d.Agents[want.source] = *profile
+			d.Agents[want.source] = profile
 			remembered = remembered || old
 		}
 	}
@@ -283,10 +287,7 @@ func (b *Broker) sourceProfile(ctx context.Context, source string, fresh bool) (
 	if err != nil {
 		return nil, false, err
 	}
-	if profile, known := d.Agents[source]; known {
-		return &profile, true, nil
-	}
-	return nil, true, nil
+	return d.Agents[source], true, nil
 }
 
 // withHolder returns a snapshot in which a holder is also present, if the leader has it.
@@ -379,7 +380,7 @@ func (b *Broker) decideSubmission(ctx context.Context, in Prepared) (step lifecy
 	default:
 		want = partFor(s, readsSource(s))
 		if moves && !want.whole { // either of them may get it
-			want.agents, want.health = append(want.agents, moved.Agent), append(want.health, moved.Agent)
+			want.agents[1], want.health[1] = moved.Agent, moved.Agent
 		}
 	}
 	for {
@@ -388,7 +389,7 @@ func (b *Broker) decideSubmission(ctx context.Context, in Prepared) (step lifecy
 			return step, q, err
 		}
 		q = d.At(b.now(Head{}))
-		q.Contract = contractOf(in.Body, &in.Package.Context)
+		q.Contract = contractOf(in.Body, in.Package.Context.Transfer())
 		if step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, q); err == nil && step.Gates() {
 			if q.Directory, err = b.Directory(ctx); err == nil { // the approver depends on the agents above the source
 				step, err = lifecycle.Submit(ticket, s, protocol.Submitted{}, q)

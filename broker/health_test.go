@@ -84,7 +84,7 @@ func TestBreakerRequests(t *testing.T) {
 
 // TestNoBreakerAllocates: where no agent has a breaker, it costs an append no allocation.
 func TestNoBreakerAllocates(t *testing.T) {
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"coder": {ID: "coder"}}, Fleet: &protocol.Fleet{}}
+	d := &lifecycle.Directory{Agents: map[string]*protocol.Profile{"coder": {ID: "coder"}}, Fleet: &protocol.Fleet{}}
 	before, after := &protocol.State{Agent: "coder"}, &protocol.State{Agent: "coder"}
 	events := []protocol.Event{&protocol.Completed{}}
 	now := time.Now()

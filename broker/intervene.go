@@ -72,7 +72,7 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 		return nil, err
 	}
 	profile, err := b.ownProfile(ctx, holder.Agent)
-	claim.suitTo(&profile)
+	claim.suitTo(profile)
 	if err != nil || profile.MaxConcurrency == 0 {
 		return claim, nil // it has the handoff; the limit is no reason to lose it
 	}
@@ -161,7 +161,7 @@ func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, aga
 	if err != nil {
 		return pendingChild{}, err
 	}
-	if _, err := lifecycle.Admit(summary, lifecycle.Query{Directory: directory, Contract: contractOf(body, &pkg.Context)}); err != nil {
+	if _, err := lifecycle.Admit(summary, lifecycle.Query{Directory: directory, Contract: contractOf(body, pkg.Context.Transfer())}); err != nil {
 		return pendingChild{}, nameParties(err, pkg)
 	}
 	s, err := b.storeOwnBody(ctx, pkg)

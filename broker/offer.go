@@ -59,7 +59,7 @@ func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Dur
 		if err != nil {
 			return nil, err
 		}
-		if offers := b.decodeOffers(deliveries, &profile); len(offers) > 0 || len(deliveries) == 0 {
+		if offers := b.decodeOffers(deliveries, profile); len(offers) > 0 || len(deliveries) == 0 {
 			return offers, nil
 		}
 	}

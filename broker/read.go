@@ -201,7 +201,7 @@ func (b *Broker) Returned(ctx context.Context) func(protocol.State) bool {
 		if !s.Closed {
 			return false
 		}
-		source, _, err := b.read(ctx, part{agents: []string{s.Source}, fresh: true})
+		source, _, err := b.read(ctx, part{agents: names{s.Source}, fresh: true})
 		return err == nil && lifecycle.ReturnSettled(s, source)
 	}
 }

@@ -298,8 +298,8 @@ func (b *Broker) finishSubmission(ctx context.Context, head Head) {
 
 // nameParties adds the source and target of a package to an error.
 func nameParties(err error, pkg protocol.Package) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*protocol.Error](err)
+	if !ok {
 		return err
 	}
 	with := *e
@@ -327,7 +327,7 @@ func (b *Broker) checkMembers(ctx context.Context, in Prepared) error {
 				return err
 			}
 		}
-		q := lifecycle.Query{Directory: directory, Contract: contractOf(body, &member.Package.Context)}
+		q := lifecycle.Query{Directory: directory, Contract: contractOf(body, member.Package.Context.Transfer())}
 		if first != nil && !isBarred(summary, q) {
 			continue
 		}

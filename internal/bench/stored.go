@@ -150,7 +150,7 @@ func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []j
 	if err != nil {
 		return err
 	}
-	agents := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.agent: {ID: s.agent}}}
+	agents := &lifecycle.Directory{Agents: map[string]*protocol.Profile{s.agent: {ID: s.agent}}}
 	applied, err := lifecycle.Submit(s.ticket(n), pkg.Summarize(broker.RefOf(body).Digest), protocol.Submitted{Package: body}, agents.At(now))
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // lock guards it.
 type directory struct {
 	revision    uint64
-	agents      map[string]protocol.Profile
+	agents      map[string]*protocol.Profile
 	holders     map[string]protocol.Holder
 	expiry      map[string]*time.Timer
 	beats       map[string]uint64 // which beat of a holder is its last
@@ -40,7 +40,7 @@ type snapshot struct{ last *lifecycle.Directory }
 func (s *snapshot) forget() { s.last = nil }
 
 func (d *directory) init() {
-	d.agents = map[string]protocol.Profile{}
+	d.agents = map[string]*protocol.Profile{}
 	d.holders = map[string]protocol.Holder{}
 	d.expiry = map[string]*time.Timer{}
 	d.beats = map[string]uint64{}
@@ -63,7 +63,7 @@ func (m *Memory) PutProfile(ctx context.Context, p protocol.Profile) error {
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	m.s.directory.agents[p.ID] = p
+	m.s.directory.agents[p.ID] = &p
 	m.s.directory.revision++
 	return nil
 }
@@ -79,7 +79,7 @@ func (m *Memory) Profile(ctx context.Context, agent string) (protocol.Profile, e
 	if !ok {
 		return protocol.Profile{}, fmt.Errorf("agent %s: %w", agent, broker.ErrNotFound)
 	}
-	return p, nil
+	return *p, nil
 }
 
 // RemoveProfile implements broker.Engine.

@@ -195,7 +195,7 @@ func (a *app) find(ctx context.Context, task string, most int, assistCommand str
 		}
 		for _, id := range slices.Sorted(maps.Keys(d.Agents)) {
 			if lifecycle.CanBeFound(d.Agents[id]) {
-				roster = append(roster, assist.AgentOf(d.Agents[id]))
+				roster = append(roster, assist.AgentOf(*d.Agents[id]))
 			}
 		}
 		return unsure

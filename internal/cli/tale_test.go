@@ -26,7 +26,7 @@ type tale struct {
 }
 
 func newTale(t testing.TB) *tale {
-	g := &tale{t: t, now: midday, ahead: -1, depth: -1, d: &lifecycle.Directory{Revision: 1, Agents: map[string]protocol.Profile{},
+	g := &tale{t: t, now: midday, ahead: -1, depth: -1, d: &lifecycle.Directory{Revision: 1, Agents: map[string]*protocol.Profile{},
 		Holders: map[string]protocol.Holder{}, LastPresent: map[string]time.Time{}, ConnectedSince: midday.Add(-48 * time.Hour)}}
 	g.agent("reviewer", nil)
 	return g
@@ -37,7 +37,7 @@ func (g *tale) agent(id string, change func(*protocol.Profile)) *tale {
 	if change != nil {
 		change(&p)
 	}
-	g.d.Agents[id] = p
+	g.d.Agents[id] = &p
 	return g
 }
 

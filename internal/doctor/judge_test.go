@@ -206,7 +206,7 @@ func TestJudgePolls(t *testing.T) {
 func TestGateFacts(t *testing.T) {
 	noon := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	there := protocol.Holder{ID: "h", Agent: "there", Slots: 1}
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{"there": {ID: "there"}, "away": {ID: "away"}},
+	d := &lifecycle.Directory{Agents: map[string]*protocol.Profile{"there": {ID: "there"}, "away": {ID: "away"}},
 		Holders: map[string]protocol.Holder{"h": there}}
 	for _, c := range []struct {
 		name, approver             string

@@ -44,7 +44,7 @@ func inboxReasonOf(s protocol.State) lifecycle.InboxReason {
 	if asked == s.Agent {
 		asked = protocol.Human
 	}
-	registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{s.Source: {}}}
+	registered := &lifecycle.Directory{Agents: map[string]*protocol.Profile{s.Source: {}}}
 	return lifecycle.InboxReasonFor(s, asked, registered)
 }
 

@@ -52,7 +52,7 @@ func TestWaiting(t *testing.T) {
 				pkg.Source, pkg.Approval = "stranger", &protocol.Approval{Required: true, By: approver}
 			})
 		}
-		registered := &lifecycle.Directory{Agents: map[string]protocol.Profile{"ann": {EscalatesTo: "lead"}, "lead": {EscalatesTo: "boss"}, "boss": {}}}
+		registered := &lifecycle.Directory{Agents: map[string]*protocol.Profile{"ann": {EscalatesTo: "lead"}, "lead": {EscalatesTo: "boss"}, "boss": {}}}
 		for _, agent := range []string{"ann", "lead", "boss", protocol.Human, "stranger"} {
 			want := map[string]lifecycle.InboxReason{}
 			free, first := 0, time.Time{}
@@ -117,11 +117,11 @@ func TestDead(t *testing.T) {
 	}
 	redriven := 0
 	for _, q := range []ask.DeadQuery{{}, {Redriven: true}, {Agent: "ann"}, {Source: "bob"}, {Outcome: protocol.OutcomeFailed},
-		{Since: w.heads[100].SubmittedAt}, {Agent: "nobody"}, {Source: "cy", Outcome: protocol.OutcomeCancelled, Redriven: true}} {
+		{Since: w.heads[100].SubmittedAt}, {Agent: "nobody"}, {Source: "schedule"}, {Source: "signal:order"}, {Source: "cy", Outcome: protocol.OutcomeCancelled, Redriven: true}} {
 		var want []*subject
 		for _, k := range w.heads {
 			if lifecycle.DeadLetter(k.State) && (q.Redriven || k.RedrivenAs == "") && (q.Agent == "" || q.Agent == k.Agent) &&
-				(q.Source == "" || q.Source == k.Source) && (q.Outcome == "" || q.Outcome == k.Outcome) && !k.ClosedAt.Before(q.Since) {
+				(q.Source == "" || q.Source == k.Source || q.Source == k.From()) && (q.Outcome == "" || q.Outcome == k.Outcome) && !k.ClosedAt.Before(q.Since) {
 				want = append(want, k)
 			}
 			if k.RedrivenAs != "" {

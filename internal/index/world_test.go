@@ -42,14 +42,16 @@ type subject struct {
 
 var (
 	testAgents = []string{"ann", "bob", "cy", "dee", "lead"}
+	testNames  = []string{"nightly", "order"} // of schedules and of rules
+	testFrom   = append([]string{"schedule", "signal", "schedule:nightly", "schedule:order", "signal:order", "schedule:none"}, testAgents...)
 	testWords  = []string{"review", "login", "form", "Größe", "database", "index", "naïve", "C++", "foo-bar", "schema", "報告書", "x1"}
 )
 
 func newWorld(t testing.TB, engine broker.Engine, seed uint64) *world {
 	w := &world{t: t, engine: engine, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
-		dir: &lifecycle.Directory{Agents: map[string]protocol.Profile{}}, by: map[string]*subject{}}
+		dir: &lifecycle.Directory{Agents: map[string]*protocol.Profile{}}, by: map[string]*subject{}}
 	for _, agent := range testAgents {
-		w.dir.Agents[agent] = protocol.Profile{ID: agent}
+		w.dir.Agents[agent] = &protocol.Profile{ID: agent}
 	}
 	return w
 }
@@ -84,6 +86,12 @@ func (w *world) submit(change ...func(*protocol.Package)) *subject {
 	}
 	if w.rng.IntN(6) == 0 {
 		pkg.Approval = &protocol.Approval{Required: true, By: "lead"}
+	}
+	switch w.rng.IntN(12) {
+	case 0:
+		pkg.Source, pkg.Key = protocol.ScheduleSource, protocol.ScheduleKey(pick(w.rng, testNames), w.now)
+	case 1:
+		pkg.Source, pkg.Key = protocol.SignalSource, protocol.SignalKey(pick(w.rng, testNames), "id")
 	}
 	for _, c := range change {
 		c(&pkg)

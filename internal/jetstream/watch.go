@@ -114,7 +114,7 @@ func (w *directoryWatch) disconnected() {
 type session struct {
 	w       *directoryWatch
 	since   time.Time
-	agents  map[string]protocol.Profile
+	agents  map[string]*protocol.Profile
 	holders map[string]protocol.Holder
 	healths map[string]lifecycle.AgentHealth
 	fleet   *protocol.Fleet
@@ -128,7 +128,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 		return err
 	}
 	epoch := w.j.holderEpoch.Load()
-	s := &session{w: w, since: w.j.Now(), agents: map[string]protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
+	s := &session{w: w, since: w.j.Now(), agents: map[string]*protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
 	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (s *session) agent(e jetstream.KeyValueEntry) {
 		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
 		return
 	}
-	s.agents[e.Key()] = p
+	s.agents[e.Key()] = &p
 }
 
 // settings applies the settings of the fleet. If they are unreadable, the last ones are kept.

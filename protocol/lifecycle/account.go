@@ -254,7 +254,7 @@ func share(l *p.Limits) int64 {
 	return *l.SharePercent
 }
 
-// counted formats a number of things: 1 handoff, 2 handoffs. The only "s" in many is its plural.
+// counted formats a number of things: 1 handoff, 2 handoffs. many is the plural, with one "s".
 func counted(n int64, many string) string {
 	if n == 1 {
 		many = strings.Replace(many, "s", "", 1)
@@ -635,7 +635,7 @@ func barsAttempt(s *p.State, e p.Event) string {
 // delivers reports whether an offer only brings an agent another agent's message, and repeats no
 // work.
 func delivers(s *p.State, offer string) bool {
-	return offer == OfferReturn || offer == OfferAnswer || offer == OfferEscalation || s.Type == p.Escalation && s.AttemptsTotal == 0 || s.ReturnOf != "" && s.AttemptsTotal == 0
+	return offer == OfferReturn || offer == offerAnswer || offer == OfferEscalation || s.Type == p.Escalation && s.AttemptsTotal == 0 || s.ReturnOf != "" && s.AttemptsTotal == 0
 }
 
 // standingFor returns the purpose of the current offer, as far as it decides whether the offer

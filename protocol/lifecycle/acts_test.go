@@ -59,7 +59,7 @@ func (w *world) answer(h *thread) {
 	answer := p.Answer{By: one(w, "src", p.Human, one(w, agents...)), Question: max(0, asks.N-w.n(5)/4), Text: w.text(), Permit: w.n(2) == 0, Deny: w.n(4) == 0, DenyReason: w.text()}
 	answer.LetOthers = answer.Deny && w.n(2) == 0
 	if step, err := Answer(h.state, w.d.At(w.now), answer); err == nil {
-		if answer.Question != asks.N || answer.By == h.state.Agent && asks.Kind != AsksAuthority && answer.By != p.Human {
+		if answer.Question != asks.N || answer.By == h.state.Agent && asks.Kind != asksAuthority && answer.By != p.Human {
 			w.fail(h, "%s answered question %d, where %+v was asked", answer.By, answer.Question, asks)
 		}
 		w.checkReasons(h, h.state, step.Events)

@@ -16,14 +16,9 @@ var (
 	ErrIllegal = errors.New("illegal event")
 )
 
-// Apply returns the state after one more event. The given state is not changed. If the event does
-// not apply, it returns a wrapped ErrStale or ErrIllegal and the unchanged state. Staleness is
-// checked before legality.
-func Apply(s p.State, e p.Event) (p.State, error) {
-	return ApplyAll(s, []p.Event{e})
-}
-
-// ApplyAll returns the state after events. They apply in order, all or none.
+// ApplyAll returns the state after events. They apply in order, all or none. The given state is not
+// changed. If an event does not apply, it returns a wrapped ErrStale or ErrIllegal and the unchanged
+// state. Staleness is checked before legality.
 func ApplyAll(s p.State, events []p.Event) (p.State, error) {
 	err := applyAll(&s, events)
 	return s, err
@@ -160,7 +155,7 @@ func applyClaimed(s *p.State, e *p.Claimed) error {
 		return fmt.Errorf("%w: claimed without a holder", ErrIllegal)
 	}
 	s.Holder, s.LeaseMS, s.Fence, s.ClaimedAt = e.Holder, e.LeaseMS, 0, e.At
-	s.AckWithinMS = e.AckWithinMS
+	s.AckWithinMS, s.LimitKeys = e.AckWithinMS, e.LimitKeys
 	receiveEnds(s)
 	return nil
 }
@@ -172,7 +167,7 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	s.Attempt++
 	s.AttemptsTotal++
 	if !s.Held() { // accepted without a claim: drop an earlier holder's
-		s.ClaimedAt = p.Time{}
+		s.ClaimedAt, s.LimitKeys = p.Time{}, e.LimitKeys
 		receiveEnds(s)
 	}
 	beginAsking(s)
@@ -333,7 +328,7 @@ func endProbe(s *p.State) {
 
 // clearHolder removes the holder from the handoff.
 func clearHolder(s *p.State) {
-	s.Holder, s.LeaseMS, s.Fence, s.AckWithinMS = "", 0, 0, 0
+	s.Holder, s.LeaseMS, s.Fence, s.AckWithinMS, s.LimitKeys = "", 0, 0, 0, nil
 }
 
 // uncharge removes the attempt that an acceptance began: a refusal, a condition and a drain do not
@@ -395,7 +390,7 @@ func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
 func applyRerouted(s *p.State, e *p.Rerouted) error {
 	undecided := s.Phase == p.PhaseRejected || s.Phase == p.PhaseTimeout || s.Phase == p.AwaitingApproval ||
 		e.ReasonCode == ReasonBreakerOpen && !s.Held()
-	if e.Manual && s.Gate.First() == p.GateStart { // the gate of the next offer has the same start
+	if first := s.Gate.First(); e.Manual && (first == p.GateStart || first == p.GateLimit) { // the next offer meets both again
 		s.Gate, s.Phase = nil, p.Pending
 	}
 	if err := checkBehindGate(s, e.To); err != nil {
@@ -691,7 +686,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	if e.Agent == "" || e.Holder == "" || s.Aggregate != nil {
 		return fmt.Errorf("%w: taken by holder %q of agent %q", ErrIllegal, e.Holder, e.Agent)
 	}
-	if s.Gate != nil && (s.Gate.First() != p.GateBudget || e.Agent != p.Human) {
+	if s.Gate != nil && s.Gate.First() != p.GateLimit && (s.Gate.First() != p.GateBudget || e.Agent != p.Human) {
 		return fmt.Errorf("%w: taken by %q from behind a gate that waits for %v", ErrIllegal, e.Agent, s.Gate.Waits)
 	}
 	s.Gate = nil
@@ -700,7 +695,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	dropPending(s)
 	s.Attempt, s.LeasesLost, s.Retries = 1, 0, 0
 	s.AttemptsTotal++
-	s.Holder, s.LeaseMS, s.Fence, s.Offer = e.Holder, e.LeaseMS, p.Self, p.Self
+	s.Holder, s.LeaseMS, s.Fence, s.Offer, s.LimitKeys = e.Holder, e.LeaseMS, p.Self, p.Self, nil
 	s.OfferedAt, s.AcceptedAt = e.At, e.At
 	s.ClaimedAt, s.StartedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{}
 	clearReminder(s)
@@ -726,7 +721,7 @@ func applyRolledBack(s *p.State, e *p.RolledBack) error {
 		recordEndRequest(s, e.By, e.Reason)
 	}
 	endAttempt(s)
-	reason := ReasonReturned
+	reason := reasonReturned
 	if stoppedAtBudget(s) {
 		reason = ReasonBudgetExhausted
 	}

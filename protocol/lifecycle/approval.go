@@ -193,6 +193,8 @@ func Deny(s p.State, q Query, v ApprovalAnswer) (Step, error) {
 func answerGate(s p.State, q Query, answer p.Answer) (Step, error) {
 	said := ApprovalAnswer{By: answer.By, Reason: answer.Text}
 	switch {
+	case answer.LetOthers:
+		return Step{}, p.Errorf(p.CodeConflict, "let_others", "is for a question; a denied approval ends %s. To send it to another agent, reroute it", s.Ticket)
 	case answer.Deny:
 		said.Reason = cmp.Or(answer.DenyReason, answer.Text)
 		return Deny(s, q, said)
@@ -404,7 +406,7 @@ const (
 	AsksContext    QuestionKind = "context"    // an agent needs to know something before it begins
 	AsksPermission QuestionKind = "permission" // an agent asks whether it may
 	AsksApproval   QuestionKind = "approval"   // a gate asks whether an agent may have the handoff
-	AsksAuthority  QuestionKind = "escalation" // it was passed up, or its deadline has passed
+	asksAuthority  QuestionKind = "escalation" // it was passed up, or its deadline has passed
 )
 
 // Question is a question of an open handoff.
@@ -426,7 +428,7 @@ func QuestionOf(s p.State) Question {
 		}
 		return Question{AsksContext, s.Conditions.Question}
 	case escalated(s):
-		return Question{AsksAuthority, s.EscalationQuestion}
+		return Question{asksAuthority, s.EscalationQuestion}
 	}
 	return Question{}
 }
@@ -434,7 +436,7 @@ func QuestionOf(s p.State) Question {
 // AsksInWords reports whether a handoff was passed up because of a question, or for a decision.
 // Others were passed up because an agent was absent, or could not do the work.
 func AsksInWords(s p.State) bool {
-	if QuestionOf(s).Kind != AsksAuthority {
+	if QuestionOf(s).Kind != asksAuthority {
 		return false
 	}
 	switch s.Reason {
@@ -477,7 +479,7 @@ func MayAnswer(s p.State, by string, d *Directory) *p.Error {
 	case AsksApproval:
 		may = by != s.Source && by != s.Gate.Agent && answersFor(by, s.Gate.Approver, d)
 		who = fmt.Sprintf("%s, an authority above it, or a person (human); never its source or its target", s.Gate.Approver)
-	case AsksAuthority:
+	case asksAuthority:
 		may = !slices.Contains(s.Chain, by) && answersFor(by, s.Agent, d)
 		who = fmt.Sprintf("%s, which has it, an authority above that, or a person (human); never an agent that passed it up", s.Agent)
 	default:

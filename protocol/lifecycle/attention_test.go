@@ -25,8 +25,8 @@ func (w *world) checkAttention(h *thread) {
 	if (says == AttentionNone) != (s.Closed && !missing && !duties.Chain) {
 		w.fail(h, "says %s, closed %t, children that may not have been submitted: %t", says, s.Closed, missing)
 	}
-	end := s.UpdatedAt.Add(AttentionSpan)
-	for _, now := range []time.Time{s.UpdatedAt, end.Add(-AttentionSpan / 2), end.Add(-1)} {
+	end := s.UpdatedAt.Add(attentionSpan)
+	for _, now := range []time.Time{s.UpdatedAt, end.Add(-attentionSpan / 2), end.Add(-1)} {
 		for _, d := range w.anyDirectory(s) {
 			if events := mustDecide(s, d, now).Events; len(events) > 0 {
 				w.fail(h, "says %s, and %s is due %v after it", says, brief(events), now.Sub(s.UpdatedAt))

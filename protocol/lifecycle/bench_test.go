@@ -32,10 +32,10 @@ func crowd(n int) *Directory {
 	d := fleet()
 	for i := range n {
 		id := fmt.Sprintf("agent-%d", i)
-		d.Agents[id] = agent(id, "go")
+		d.Agents[id] = new(agent(id, "go"))
 		d.live(id, "h-"+id, i%4)
 	}
-	d.Agents["a"] = agent("a", "go")
+	d.Agents["a"] = new(agent("a", "go"))
 	return d
 }
 

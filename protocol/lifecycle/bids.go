@@ -182,10 +182,10 @@ func nextBidder(s p.State, q Query, excluded []string) (p.Routing, bool) {
 	}
 	for _, b := range s.Bidding.Bids {
 		profile, known := q.Agent(b.Agent)
-		if !known || contains(excluded, b.Agent) || q.Reserved.Has(b.Agent) || !from.lead(&profile) || hasPassed(now, b.Until) {
+		if !known || contains(excluded, b.Agent) || q.Reserved.has(b.Agent) || !from.lead(profile) || hasPassed(now, b.Until) {
 			continue
 		}
-		m, why := q.fit(&profile, &s.Summary, wanted)
+		m, why := q.fit(profile, &s.Summary, wanted)
 		if _, _, lets := q.lets(b.Agent, s.Ticket); why != "" || !lets {
 			continue
 		}
@@ -212,10 +212,10 @@ func byBids(s p.State, q Query, excluded []string) (routing p.Routing, ok, settl
 
 // tooFewBids returns the reason if too few bids were made; ok is false otherwise.
 func tooFewBids(s p.State) (why reason, ok bool) {
-	if s.Bidding == nil || s.Reason != ReasonTooFewBids {
+	if s.Bidding == nil || s.Reason != reasonTooFewBids {
 		return reason{}, false
 	}
-	return reason{code: ReasonTooFewBids}.withCount(len(s.Bidding.Bids), s.Bids.Fewest()), true
+	return reason{code: reasonTooFewBids}.withCount(len(s.Bidding.Bids), s.Bids.Fewest()), true
 }
 
 // AwaitsBidAnswer reports whether a call has made a bid whose result its agent does not know.
@@ -278,7 +278,7 @@ func applyAwarded(s *p.State, e *p.Awarded) error {
 }
 
 func applyUnawarded(s *p.State, e *p.Unawarded) error {
-	s.Reason = ReasonTooFewBids
+	s.Reason = reasonTooFewBids
 	return endBidding(s, e.At, &e.AwardTerms)
 }
 

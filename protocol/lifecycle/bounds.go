@@ -141,7 +141,7 @@ func substituteFor(name string, s p.Summary, q Query) (p.Routing, error) {
 	if routing, ok := ranked(s, "", q, s.Excluded); ok {
 		return routing, nil
 	}
-	if routing, ok := Route(s, q, s.Excluded); ok {
+	if routing, ok := route(s, q, s.Excluded); ok {
 		return routing, nil
 	}
 	routing := p.Routing{Excluded: s.Excluded}
@@ -154,7 +154,7 @@ func substituteFor(name string, s p.Summary, q Query) (p.Routing, error) {
 	if q.Directory != nil {
 		routing.Revision = q.Revision
 	}
-	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: resolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
+	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: resolvePolicy(s, &p.Profile{}, q.Directory)}, q, 1)
 	routing.Warnings = []string{fmt.Sprintf("%s refused the handoff that this one follows from, and no other agent is fit", name)}
 	return routing, nil
 }

@@ -243,7 +243,8 @@ func (d *Directory) BreakerPolicy(agent string) p.BreakerPolicy {
 	if d.Fleet != nil {
 		fleet = d.Fleet.Breaker
 	}
-	return p.ResolveBreaker(fleet, d.Agents[agent].Breaker)
+	profile, _ := d.Agent(agent)
+	return p.ResolveBreaker(fleet, profile.Breaker)
 }
 
 // lets reports whether an agent's breaker lets a handoff through, and how its offer is marked. If

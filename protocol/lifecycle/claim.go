@@ -14,6 +14,8 @@ type Claimant struct {
 	Holder  string
 	LeaseMS int64
 	Offer   uint64
+	// LimitKeys are the keys under which it has taken a place.
+	LimitKeys []string
 }
 
 // Verdict is how a claimant may treat an offer from the queue.
@@ -105,7 +107,7 @@ func Acknowledge(s p.State, c Claimant, ack p.Ack, start bool, now time.Time) (S
 		return Step{}, p.Errorf(p.CodeBudget, "limits."+budget, "%s has nothing left to work with", s.Ticket)
 	}
 	accepted := &p.Accepted{Meta: meta, Offer: c.Offer, Agent: c.Agent, Holder: c.Holder,
-		LeaseMS: c.LeaseMS, Attempt: s.Attempt + 1}
+		LeaseMS: c.LeaseMS, Attempt: s.Attempt + 1, LimitKeys: c.LimitKeys}
 	if ack.EstimatedCompletionMS > 0 {
 		accepted.EstimatedCompletion = now.Add(millis(ack.EstimatedCompletionMS))
 	}
@@ -145,7 +147,10 @@ type Failure struct {
 	Message    string `flag:"reason" doc:"why"`
 	Retryable  bool
 	RetryAfter time.Duration `flag:"retry-after,,signed" doc:"the next attempt comes no sooner"`
-	Usage      *p.Usage      // of the attempt, if known
+	// LimitKey is a key under which the handoff has a place, and whose provider throttles. It is paused for
+	// RetryAfter.
+	LimitKey string   `flag:"limit-key" doc:"the {KEY} of a limit whose provider throttles: it is paused for all until the retry, 10 minutes at most"`
+	Usage    *p.Usage // of the attempt, if known
 }
 
 // Validate checks the usage in a failure.
@@ -186,7 +191,7 @@ func UnreadablePackage(err error) p.Ack {
 // is the handoff's own timeout.
 func ClaimOnly(s p.State, c Claimant, ackWithinMS int64, now time.Time) (Step, error) {
 	return StepOf(s, &p.Claimed{Meta: p.Meta{At: now, By: c.Holder}, Offer: c.Offer, Agent: c.Agent, Holder: c.Holder,
-		LeaseMS: c.LeaseMS, AckWithinMS: ackWithinMS})
+		LeaseMS: c.LeaseMS, AckWithinMS: ackWithinMS, LimitKeys: c.LimitKeys})
 }
 
 // Progress records a report of progress.
@@ -198,7 +203,7 @@ func Progress(s p.State, holder string, progress p.Progress, now time.Time) (Ste
 func Fail(s p.State, holder string, f Failure, now time.Time) (Step, error) {
 	return StepOf(s, &p.Failed{Meta: p.Meta{At: now, By: holder}, Fence: s.Fence, Attempt: s.Attempt,
 		Code: p.CutText(f.Code, p.NameBytesMax), Message: p.CutText(f.Message, p.FailureBytesMax),
-		Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds(), Usage: f.Usage})
+		Retryable: f.Retryable, RetryAfterMS: f.RetryAfter.Milliseconds(), LimitKey: p.CutText(f.LimitKey, p.LimitKeyBytesMax), Usage: f.Usage})
 }
 
 // RecordStuck records that supervisors cannot process a handoff; the step is empty for a closed

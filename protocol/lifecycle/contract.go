@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -19,8 +20,8 @@ func (d *Directory) HasContracts() bool {
 }
 
 func (d *Directory) findContract() bool {
-	for id := range d.Agents {
-		if profile := d.Agents[id]; profile.Contract != nil {
+	for _, profile := range d.Agents {
+		if profile.Contract != nil {
 			return true
 		}
 	}
@@ -44,12 +45,12 @@ func brokenByAll(s p.Summary, q Query) error {
 	}
 	any := q
 	any.Contract = nil
-	routing, ok := Route(s, any, s.Excluded)
+	routing, ok := route(s, any, s.Excluded)
 	if !ok {
 		return nil
 	}
 	best, _ := q.Agent(routing.Choice)
-	if err := q.breaks(&best, &s); err != nil {
+	if err := q.breaks(best, &s); err != nil {
 		return err
 	}
 	return nil
@@ -118,11 +119,17 @@ func edgesOf(s p.Summary, d *Directory) edges {
 	if !hasEdges(s) {
 		return edges{}
 	}
-	profile, _ := d.Agent(s.Source)
-	if profile.Handoffs == "" && d != nil && d.Fleet != nil {
-		profile.Handoffs = d.Fleet.Handoffs
+	e := edges{source: s.Source}
+	if d == nil {
+		return e
 	}
-	return edges{s.Source, profile.HandsTo, profile.Handoffs}
+	if d.Fleet != nil {
+		e.handoffs = d.Fleet.Handoffs
+	}
+	if profile := d.Agents[s.Source]; profile != nil {
+		e.handsTo, e.handoffs = profile.HandsTo, cmp.Or(profile.Handoffs, e.handoffs)
+	}
+	return e
 }
 
 // lead reports whether the source may hand off to an agent.
@@ -132,8 +139,8 @@ func (e edges) lead(to *p.Profile) bool {
 }
 
 // refuses returns an error if the source may not hand off to an agent.
-func (e edges) refuses(to p.Profile) error {
-	if e.lead(&to) {
+func (e edges) refuses(to *p.Profile) error {
+	if e.lead(to) {
 		return nil
 	}
 	if from := (p.Profile{HandsTo: e.handsTo}); !from.HandsOffTo(to.ID) {
@@ -153,7 +160,7 @@ func MovesTarget(ticket string, s p.Summary, f *p.Fleet) (to p.Target, moves boo
 	if f == nil || len(f.Experiments) == 0 { // usual case
 		return s.Target, false
 	}
-	varied := InExperiment(ticket, classify(s, f), f)
+	varied := inVariant(ticket, classify(s, f), f)
 	return varied.Target, movesTarget(&varied, &s)
 }
 
@@ -161,10 +168,10 @@ func movesTarget(varied, own *p.Summary) bool {
 	return varied.Target.Agent != own.Target.Agent || varied.Target.Capability != own.Target.Capability
 }
 
-// InExperiment applies to a submission the variant of the first fitting experiment of the fleet.
+// inVariant applies to a submission the variant of the first fitting experiment of the fleet.
 // All submissions of a unit get the same variant. Without an experiment it returns s. A handoff
 // that follows from another one, goes to several agents, or goes up is in no experiment.
-func InExperiment(ticket string, s p.Summary, f *p.Fleet) p.Summary {
+func inVariant(ticket string, s p.Summary, f *p.Fleet) p.Summary {
 	if f == nil || len(f.Experiments) == 0 { // usual case
 		return s
 	}

@@ -15,19 +15,19 @@ import (
 // supervisor searches for such a circle when an offer has waited long for an agent, and moves the
 // youngest handoff in it to another agent.
 
-// WaitsFor is the set of handoffs that a handoff waits for. A handoff without one continues by
+// waitsFor is the set of handoffs that a handoff waits for. A handoff without one continues by
 // itself: by work, by a clock or by a person.
-type WaitsFor struct {
+type waitsFor struct {
 	Ticket string
 	All    []string // all of these must end
 	Any    []string // one of these must end; empty is none
 }
 
-// Deadlocks returns the circles in which handoffs wait for one another: sorted sets of tickets,
+// deadlocks returns the circles in which handoffs wait for one another: sorted sets of tickets,
 // none of which can continue before another one of its set. A ticket without an entry in waits
 // continues.
-func Deadlocks(waits []WaitsFor) [][]string {
-	stuck := make(map[string]WaitsFor, len(waits))
+func deadlocks(waits []waitsFor) [][]string {
+	stuck := make(map[string]waitsFor, len(waits))
 	for _, w := range waits {
 		stuck[w.Ticket] = w
 	}
@@ -65,7 +65,7 @@ func Deadlocks(waits []WaitsFor) [][]string {
 }
 
 // reachable returns the handoffs that one waits for, directly or indirectly.
-func reachable(stuck map[string]WaitsFor, from string) map[string]bool {
+func reachable(stuck map[string]waitsFor, from string) map[string]bool {
 	seen := map[string]bool{}
 	next := []string{from}
 	for len(next) > 0 {
@@ -155,7 +155,8 @@ func DeadlockDue(s p.State, d *Directory) time.Time {
 		return time.Time{}
 	}
 	live, slots, busy := d.Load(s.Agent)
-	if _, polls := d.Polled(s.Agent); d.Agents[s.Agent].MaxConcurrency == 0 && (live == 0 || polls || busy < slots) {
+	profile, _ := d.Agent(s.Agent)
+	if _, polls := d.Polled(s.Agent); profile.MaxConcurrency == 0 && (live == 0 || polls || busy < slots) {
 		return time.Time{}
 	}
 	return s.OfferedAt.Add(AckTimeout(s))
@@ -191,7 +192,7 @@ func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
 		return nil
 	}
 	var all []Deadlock
-	for _, cycle := range Deadlocks(g.waits(d)) {
+	for _, cycle := range deadlocks(g.waits(d)) {
 		found := Deadlock{Cycle: cycle}
 		for _, ticket := range cycle {
 			if agent := g.agents[ticket]; agent != "" && !contains(found.Agents, agent) {
@@ -214,11 +215,11 @@ func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
 }
 
 // waits returns the edges of the graph.
-func (g *WaitGraph) waits(d *Directory) []WaitsFor {
-	var all []WaitsFor
+func (g *WaitGraph) waits(d *Directory) []waitsFor {
+	var all []waitsFor
 	add := func(ticket string, everyOne, anyOne []string) {
 		if len(everyOne)+len(anyOne) > 0 {
-			all = append(all, WaitsFor{ticket, everyOne, anyOne})
+			all = append(all, waitsFor{ticket, everyOne, anyOne})
 		}
 	}
 	for ticket := range g.holds {
@@ -248,7 +249,8 @@ func (g *WaitGraph) waits(d *Directory) []WaitsFor {
 // slotsOf returns the handoffs in the slots of an agent if all are taken; nil if one may be free.
 func (g *WaitGraph) slotsOf(agent string, d *Directory) []string {
 	live, slots, _ := d.Load(agent)
-	limit := d.Agents[agent].MaxConcurrency
+	profile, _ := d.Agent(agent)
+	limit := profile.MaxConcurrency
 	_, polls := d.Polled(agent)
 	if limit == 0 && (live == 0 || polls) {
 		return nil

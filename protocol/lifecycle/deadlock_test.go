@@ -11,26 +11,26 @@ import (
 
 func TestDeadlocks(t *testing.T) {
 	for name, c := range map[string]struct {
-		waits []WaitsFor
+		waits []waitsFor
 		want  [][]string
 	}{
 		"none":                         {},
-		"a chain that moves":           {waits: []WaitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"c"}}}},
-		"itself":                       {waits: []WaitsFor{{Ticket: "a", All: []string{"a"}}}, want: [][]string{{"a"}}},
-		"two that wait for each other": {waits: []WaitsFor{{Ticket: "b", Any: []string{"a"}}, {Ticket: "a", All: []string{"b"}}}, want: [][]string{{"a", "b"}}},
-		"a slot that comes free":       {waits: []WaitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a", "c"}}}},
-		"one of all that does not end": {waits: []WaitsFor{{Ticket: "a", All: []string{"b", "c"}}, {Ticket: "b", Any: []string{"a"}}},
+		"a chain that moves":           {waits: []waitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"c"}}}},
+		"itself":                       {waits: []waitsFor{{Ticket: "a", All: []string{"a"}}}, want: [][]string{{"a"}}},
+		"two that wait for each other": {waits: []waitsFor{{Ticket: "b", Any: []string{"a"}}, {Ticket: "a", All: []string{"b"}}}, want: [][]string{{"a", "b"}}},
+		"a slot that comes free":       {waits: []waitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a", "c"}}}},
+		"one of all that does not end": {waits: []waitsFor{{Ticket: "a", All: []string{"b", "c"}}, {Ticket: "b", Any: []string{"a"}}},
 			want: [][]string{{"a", "b"}}},
-		"one that waits for a circle is not in it": {waits: []WaitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a"}}, {Ticket: "c", All: []string{"a"}}},
+		"one that waits for a circle is not in it": {waits: []waitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a"}}, {Ticket: "c", All: []string{"a"}}},
 			want: [][]string{{"a", "b"}}},
-		"two circles": {waits: []WaitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a"}}, {Ticket: "d", All: []string{"c"}}, {Ticket: "c", Any: []string{"d"}}},
+		"two circles": {waits: []waitsFor{{Ticket: "a", All: []string{"b"}}, {Ticket: "b", Any: []string{"a"}}, {Ticket: "d", All: []string{"c"}}, {Ticket: "c", Any: []string{"d"}}},
 			want: [][]string{{"a", "b"}, {"c", "d"}}},
 	} {
-		if got := Deadlocks(c.waits); fmt.Sprint(got) != fmt.Sprint(c.want) {
+		if got := deadlocks(c.waits); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 		slices.Reverse(c.waits)
-		if got := Deadlocks(c.waits); fmt.Sprint(got) != fmt.Sprint(c.want) {
+		if got := deadlocks(c.waits); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s, the other way round: %v, want %v", name, got, c.want)
 		}
 	}

@@ -62,9 +62,9 @@ func step(s p.State, q Query) []p.Event {
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer
 		if s.EscalationLevel > 0 {
-			return []p.Event{offer(s, q, meta, s.Agent, OfferMoved, nil)}
+			return []p.Event{offer(s, q, meta, s.Agent, offerMoved, nil)}
 		}
-		return offerOrGate(&s, q, meta, offerTo{agent: s.Agent, reason: OfferMoved})
+		return offerOrGate(&s, q, meta, offerTo{agent: s.Agent, reason: offerMoved})
 	}
 	switch s.Phase {
 	case p.Pending:
@@ -114,7 +114,7 @@ func endEvent(s p.State, d *Directory, meta p.Meta, cause string) p.Event {
 		why.facts.Causes = []string{cause}
 	}
 	if s.CancelReturn {
-		why.code = ReasonReturned
+		why.code = reasonReturned
 		if budget := exhaustedBudget(&s); budget != "" && stoppedAtBudget(&s) {
 			causes := why.facts.Causes
 			why = exhaustion(&s, budget)
@@ -253,10 +253,10 @@ func stepConditional(s p.State, q Query) []p.Event {
 
 // reofferReason returns why a handoff is offered again that waited only for time.
 func reofferReason(s p.State) string {
-	if s.Reason == OfferAnswer {
-		return OfferAnswer
+	if s.Reason == offerAnswer {
+		return offerAnswer
 	}
-	return OfferDeferred
+	return offerDeferred
 }
 
 // stepTimeout decides the next step after a clock has run out.
@@ -276,7 +276,7 @@ func stepTimeout(s p.State, q Query, meta p.Meta) []p.Event {
 		why = because(ReasonClaimsLapsed, s).withCount(s.LapsedClaims, LapsedClaimsMax)
 	}
 	if s.TimedOut == p.ClockQueue {
-		why = because(ReasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
+		why = because(reasonQueueTimeout, s).withLimit(millis(s.Policy.QueueTimeoutMS))
 	}
 	if s.Reason == ReasonDeadlock {
 		return stepDeadlock(s, q, meta)
@@ -330,7 +330,7 @@ func stepRejected(s p.State, q Query, meta p.Meta) []p.Event {
 		}
 		return noTaker(s, q, meta, p.OutcomeRejected, why)
 	}
-	why := because(ReasonRefused, s)
+	why := because(reasonRefused, s)
 	if events := reroute(s, q, meta, why); events != nil {
 		return events
 	}
@@ -344,7 +344,7 @@ func notRerouted(s p.State, cause reason) reason {
 	case s.EscalationLevel > 0:
 		return cause
 	case s.Reroutes >= s.Policy.MaxReroutes:
-		return cause.causing(ReasonReroutesExhausted).withCount(s.Reroutes, s.Policy.MaxReroutes)
+		return cause.causing(reasonReroutesExhausted).withCount(s.Reroutes, s.Policy.MaxReroutes)
 	}
 	return cause.causing(ReasonNoFitAgent)
 }
@@ -354,20 +354,20 @@ func noTaker(s p.State, q Query, meta p.Meta, outcome p.Outcome, why reason) []p
 	switch s.Policy.OnNoTaker {
 	case p.NoTakerQueue:
 		if s.ReturnOf != "" && s.Phase == p.PhaseRejected { // no other agent will ever be fit for it
-			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), p.Human)}
+			return []p.Event{closed(meta, outcome, why.causing(reasonNoTaker), p.Human)}
 		}
 		if s.Phase == p.PhaseTimeout && s.Agent != "" { // back into the same queue
-			return []p.Event{again(s, q, meta, OfferNoTaker)}
+			return []p.Event{again(s, q, meta, offerNoTaker)}
 		}
 		return nil // refused by all: waits for a fit agent or the deadline
 	case p.NoTakerReturn:
-		return []p.Event{closed(meta, p.OutcomeRolledBack, why.causing(ReasonNoTaker), sourceInbox(s, q.Directory))}
+		return []p.Event{closed(meta, p.OutcomeRolledBack, why.causing(reasonNoTaker), sourceInbox(s, q.Directory))}
 	case p.NoTakerClose:
-		return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
+		return []p.Event{closed(meta, outcome, why.causing(reasonNoTaker), "")}
 	}
 	if s.Group != "" && s.Overrides.OnNoTaker == nil { // its group continues without it rather than ask a person
 		if _, to, ok := nextAuthority(s, q); !ok || to == p.Human {
-			return []p.Event{closed(meta, outcome, why.causing(ReasonNoTaker), "")}
+			return []p.Event{closed(meta, outcome, why.causing(reasonNoTaker), "")}
 		}
 	}
 	return escalate(s, q, meta, why)
@@ -389,7 +389,7 @@ func escalate(s p.State, q Query, meta p.Meta, why reason) []p.Event {
 		if s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" { // a person has refused it
 			inbox = ""
 		}
-		return []p.Event{closed(meta, outcome, why.causing(ReasonNoAuthority), inbox)}
+		return []p.Event{closed(meta, outcome, why.causing(reasonNoAuthority), inbox)}
 	}
 	return []p.Event{
 		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
@@ -406,7 +406,7 @@ func nextAuthority(s p.State, q Query) (level int, to string, ok bool) {
 	}
 	to = authorityAt(s, q, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
-	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !q.Reserved.Has(to)
+	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !q.Reserved.has(to)
 }
 
 // authorityAt returns the agent or person that an agent escalates to: its own choice while that
@@ -423,10 +423,10 @@ func authorityAt(s p.State, q Query, level int) string {
 			break
 		}
 		above, known := q.Agent(next)
-		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || q.Reserved.Has(next) || s.Type == p.Escalation && next == s.Source {
+		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || q.Reserved.has(next) || s.Type == p.Escalation && next == s.Source {
 			break
 		}
-		if q.fitAbove(&above, &s.Summary) {
+		if q.fitAbove(above, &s.Summary) {
 			return next
 		}
 		below = next
@@ -439,11 +439,11 @@ func reroute(s p.State, q Query, meta p.Meta, why reason) []p.Event {
 	if s.Reroutes >= s.Policy.MaxReroutes {
 		return nil
 	}
-	routing, ok := Reroute(s, q)
+	routing, ok := nextAgent(s, q)
 	if !ok {
 		return nil
 	}
-	return offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferReroute, routing: &routing, why: why})
+	return offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: offerReroute, routing: &routing, why: why})
 }
 
 // offer returns the event that offers the handoff to an agent, with the policy that applies there.
@@ -527,7 +527,8 @@ const (
 	WaitNothing         Wait = "nothing"         // it is closed
 	WaitApproval        Wait = "approval"        // of State.Gate.Approver
 	WaitStartAt         Wait = "start_at"        // its start, Summary.StartAt
-	WaitGate            Wait = "gate"            // State.Gate.Waits, the first of which is no approval
+	WaitLimit           Wait = "limit"           // a place under a key, State.Gate.Key
+	waitGate            Wait = "gate"            // State.Gate.Waits, the first of which is no approval
 	WaitSource          Wait = "source"          // the completion of the handoff from which it follows
 	WaitMembers         Wait = "members"         // of a group
 	WaitStop            Wait = "stop"            // of its holder, whose end was requested
@@ -564,10 +565,12 @@ func WaitingFor(s p.State) Wait {
 			return WaitApproval
 		case p.GateStart:
 			return WaitStartAt
+		case p.GateLimit:
+			return WaitLimit
 		case "":
 			return WaitDecision
 		}
-		return WaitGate
+		return waitGate
 	case p.AwaitingSource:
 		return WaitSource
 	case p.Pending:

@@ -17,10 +17,15 @@ import (
 // Directory is one observer's immutable snapshot of agents and holders. Decide only reads it.
 type Directory struct {
 	Revision uint64 // grows with every observed change
-	Agents   map[string]p.Profile
+	Agents   map[string]*p.Profile
 	Holders  map[string]p.Holder    // the present ones, by holder id
 	Fleet    *p.Fleet               // settings for all agents; nil: none
 	Health   map[string]AgentHealth // of the agents that failed recently; usually nil
+
+	// Schedules are those of the fleet by their names; usually nil.
+	Schedules map[string]p.Schedule
+	// Rules are the rules for signals by their names; usually nil.
+	Rules map[string]p.Rule
 
 	// LastPresent is when the observer saw the last holder of an agent disappear
 	// (p.Holder.Attends). It omits agents that are present, or whose holders it never saw.
@@ -75,8 +80,8 @@ type Reserved struct {
 	all    bool // the group has no room for another assignment
 }
 
-// Has reports whether another member of the group has an agent.
-func (r Reserved) Has(agent string) bool { return r.all || r.agents[agent] }
+// has reports whether another member of the group has an agent.
+func (r Reserved) has(agent string) bool { return r.all || r.agents[agent] }
 
 // and returns the set with more agents.
 func (r Reserved) and(agents []string) Reserved {
@@ -162,16 +167,16 @@ func (q Query) afterEnd(a Attempt) Query {
 
 // Agent returns the profile of an agent; only its name if it is unknown. Human exists without a
 // profile.
-func (d *Directory) Agent(id string) (p.Profile, bool) {
+func (d *Directory) Agent(id string) (*p.Profile, bool) {
 	if d != nil {
 		if p, ok := d.Agents[id]; ok {
 			return p, true
 		}
 	}
 	if id == p.Human {
-		return p.Profile{ID: p.Human, Name: "a person"}, true
+		return &p.Profile{ID: p.Human, Name: "a person"}, true
 	}
-	return p.Profile{ID: id}, false
+	return &p.Profile{ID: id}, false
 }
 
 // Spelled returns the agent meant by a name that a model wrote: the exact name, else the only one
@@ -364,10 +369,10 @@ func ranked(s p.Summary, ticket string, q Query, excluded []string) (p.Routing, 
 	standing := -1
 	for _, agent := range s.Ranked {
 		profile, known := q.Agent(agent)
-		if !known || agent == s.Source || contains(excluded, agent) || q.Reserved.Has(agent) || !from.lead(&profile) {
+		if !known || agent == s.Source || contains(excluded, agent) || q.Reserved.has(agent) || !from.lead(profile) {
 			continue
 		}
-		m, why := q.fit(&profile, &s, demand{wanted: requiredOf(s)})
+		m, why := q.fit(profile, &s, demand{wanted: requiredOf(s)})
 		if _, _, lets := q.lets(agent, ticket); why != "" || !lets {
 			continue
 		}
@@ -470,7 +475,7 @@ func Match(d *Directory, task string, most int) Matches {
 }
 
 // CanBeFound reports whether an agent takes handoffs that words or a model route to it.
-func CanBeFound(profile p.Profile) bool {
+func CanBeFound(profile *p.Profile) bool {
 	return profile.ID != p.Human && !profile.Paused && profile.Accepts()
 }
 
@@ -496,11 +501,11 @@ func profileWords(d *Directory) (agents []string, docs []words.Doc) {
 type Unfitness string
 
 const (
-	UnfitRefuses    Unfitness = "not_accepting" // it accepts no handoffs
-	UnfitAutonomy   Unfitness = "autonomy"      // the package asks for more autonomy than it has
-	UnfitRisk       Unfitness = "risk"          // the package has a higher risk than it may take
-	UnfitContract   Unfitness = "contract"      // the package violates its contract
-	UnfitCapability Unfitness = "capabilities"  // it lacks a required capability
+	unfitRefuses    Unfitness = "not_accepting" // it accepts no handoffs
+	unfitAutonomy   Unfitness = "autonomy"      // the package asks for more autonomy than it has
+	unfitRisk       Unfitness = "risk"          // the package has a higher risk than it may take
+	unfitContract   Unfitness = "contract"      // the package violates its contract
+	unfitCapability Unfitness = "capabilities"  // it lacks a required capability
 	UnfitPaused     Unfitness = "paused"        // until an operator resumes it
 	UnfitAbsent     Unfitness = "absent"        // no worker serves it, and it does not poll
 	UnfitBusy       Unfitness = "busy"          // all slots of its workers are taken
@@ -508,7 +513,7 @@ const (
 
 // Unavailable returns why an agent takes nothing now; false if it may. A person is never absent or
 // busy. It does not cover packages that an agent never takes: see fit.
-func (d *Directory) Unavailable(profile p.Profile) (Unfitness, bool) {
+func (d *Directory) Unavailable(profile *p.Profile) (Unfitness, bool) {
 	live, slots, busy := d.Load(profile.ID)
 	switch {
 	case profile.Paused:
@@ -538,13 +543,13 @@ func (q Query) fit(agent *p.Profile, s *p.Summary, wanted demand) (match, Unfitn
 	}
 	switch {
 	case !agent.Accepts():
-		return match{}, UnfitRefuses
+		return match{}, unfitRefuses
 	case exceeds(s.Risk, agent.MaxRisk):
-		return match{}, UnfitRisk
+		return match{}, unfitRisk
 	case overAutonomy(agent, s):
-		return match{}, UnfitAutonomy
+		return match{}, unfitAutonomy
 	case q.breaks(agent, s) != nil:
-		return match{}, UnfitContract
+		return match{}, unfitContract
 	}
 	return capable(agent, s, q.Directory, wanted)
 }
@@ -565,7 +570,7 @@ func (q Query) broken(agent *p.Profile, s *p.Summary) (rules []string) {
 	for _, rule := range []struct {
 		name   Unfitness
 		broken bool
-	}{{UnfitRisk, exceeds(s.Risk, agent.MaxRisk)}, {UnfitAutonomy, overAutonomy(agent, s)}, {UnfitContract, q.breaks(agent, s) != nil}, {UnfitCapability, lacks != ""}} {
+	}{{unfitRisk, exceeds(s.Risk, agent.MaxRisk)}, {unfitAutonomy, overAutonomy(agent, s)}, {unfitContract, q.breaks(agent, s) != nil}, {unfitCapability, lacks != ""}} {
 		if rule.broken {
 			rules = append(rules, string(rule.name))
 		}
@@ -579,15 +584,15 @@ func (q Query) fitNamed(agent *p.Profile, s *p.Summary) (match, *p.Error) {
 	wanted := demand{wanted: requiredOf(*s)}
 	m, why := q.fit(agent, s, wanted)
 	switch why {
-	case UnfitRefuses:
+	case unfitRefuses:
 		return m, p.Errorf(p.CodeNotAccepting, "target.agent", "%s takes no handoffs (accepts_handoffs is false)", agent.ID)
-	case UnfitRisk:
+	case unfitRisk:
 		return m, p.Errorf(p.CodeAutonomy, "audit.risk_level", "%s may take a risk of at most %s, this is %s", agent.ID, agent.MaxRisk, s.Risk)
-	case UnfitAutonomy:
+	case unfitAutonomy:
 		return m, p.Errorf(p.CodeAutonomy, "autonomy_budget.amount", "%s has an autonomy budget of %g, this asks for %g", agent.ID, *agent.AutonomyBudget, *s.Autonomy.Amount)
-	case UnfitContract:
+	case unfitContract:
 		return m, q.breaks(agent, s)
-	case UnfitCapability:
+	case unfitCapability:
 		if len(m.warnings) < len(wanted.wanted) {
 			return m, p.Errorf(p.CodeNoAgent, "required_capabilities", "%s, and strict_capabilities is set", strings.Join(m.warnings, "; "))
 		}
@@ -614,13 +619,13 @@ func capable(agent *p.Profile, s *p.Summary, d *Directory, wanted demand) (m mat
 			m.warnings = append(m.warnings, fmt.Sprintf("%s lacks %s", agent.ID, need.ID))
 		}
 		if need.ID == s.Target.Capability { // the requested capability is not optional
-			return m, UnfitCapability
+			return m, unfitCapability
 		}
 	}
 	m.score = total / float64(len(wanted.wanted))
 	strict := wanted.all || strictCapabilities(s, agent, d)
 	if len(m.warnings) > 0 && (strict || len(m.warnings) == len(wanted.wanted)) {
-		return m, UnfitCapability
+		return m, unfitCapability
 	}
 	return m, ""
 }

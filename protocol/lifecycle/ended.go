@@ -159,9 +159,9 @@ func goBack(s p.State, q Query, meta p.Meta) []p.Event {
 			return []p.Event{back} // a bug: it shows as an illegal event
 		}
 		if s.EscalationLevel > 0 {
-			return []p.Event{back, offer(s, q, meta, s.Agent, OfferReroute, nil)}
+			return []p.Event{back, offer(s, q, meta, s.Agent, offerReroute, nil)}
 		}
-		return append([]p.Event{back}, offerOrGate(&s, q, meta, offerTo{agent: s.Agent, reason: OfferReroute})...)
+		return append([]p.Event{back}, offerOrGate(&s, q, meta, offerTo{agent: s.Agent, reason: offerReroute})...)
 	}
 	return nil
 }
@@ -181,10 +181,10 @@ func backAt(s p.State, absence p.Absence, q Query) (p.Routing, bool) {
 		}
 	}
 	profile, known := q.Agent(routing.Choice)
-	if !known || profile.Paused || routing.Choice == s.Agent || q.Reserved.Has(profile.ID) || contains(s.Refused, profile.ID) || !q.fitAbove(&profile, &s.Summary) && !s.Overridden(profile.ID) {
+	if !known || profile.Paused || routing.Choice == s.Agent || q.Reserved.has(profile.ID) || contains(s.Refused, profile.ID) || !q.fitAbove(profile, &s.Summary) && !s.Overridden(profile.ID) {
 		return routing, false
 	}
-	if from := edgesOf(s.Summary, q.Directory); absence.Agent == "" && !from.lead(&profile) { // it was absent when an agent was chosen
+	if from := edgesOf(s.Summary, q.Directory); absence.Agent == "" && !from.lead(profile) { // it was absent when an agent was chosen
 		return routing, false
 	}
 	if _, _, lets := q.lets(profile.ID, s.Ticket); !lets {

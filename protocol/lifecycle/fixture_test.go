@@ -104,10 +104,10 @@ func submit(t testing.TB, d *Directory, change func(*p.Summary)) *line {
 // fleet is a directory of agents by name, none of which has a holder, seen by
 // an observer that has long been connected.
 func fleet(profiles ...p.Profile) *Directory {
-	d := &Directory{Revision: 7, Agents: map[string]p.Profile{}, Holders: map[string]p.Holder{},
+	d := &Directory{Revision: 7, Agents: map[string]*p.Profile{}, Holders: map[string]p.Holder{},
 		LastPresent: map[string]time.Time{}, ConnectedSince: t0.Add(-time.Hour)}
 	for _, profile := range profiles {
-		d.Agents[profile.ID] = profile
+		d.Agents[profile.ID] = &profile
 	}
 	return d
 }

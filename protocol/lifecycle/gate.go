@@ -39,7 +39,7 @@ func gateTerms(s *p.Summary, given []p.ApprovalGiven, profile *p.Profile, d *Dir
 func startGate(s *p.State, q Query, agent string, err error, meta p.Meta) []p.Event {
 	profile, _ := q.Agent(agent)
 	if !s.StartAt.After(meta.At) ||
-		err == nil && !asksForBids(s) && approvalTerms(&s.Summary, s.Approvals, &profile, q.Directory, meta.At) != nil {
+		err == nil && !asksForBids(s) && approvalTerms(&s.Summary, s.Approvals, profile, q.Directory, meta.At) != nil {
 		return nil
 	}
 	return []p.Event{&p.Gated{Meta: meta, GateTerms: p.GateTerms{Waits: []p.GateKind{p.GateStart}, Offer: OfferSubmitted, Until: s.StartAt}}}
@@ -71,7 +71,7 @@ func offerOrGate(s *p.State, q Query, meta p.Meta, to offerTo) []p.Event {
 		}
 	}
 	profile, _ := q.Agent(to.agent)
-	if terms := joinTerms(s, gateTerms(&s.Summary, s.Approvals, &profile, q.Directory, meta.At), meta.At); terms != nil {
+	if terms := joinTerms(s, gateTerms(&s.Summary, s.Approvals, profile, q.Directory, meta.At), meta.At); terms != nil {
 		terms.Agent, terms.Offer = to.agent, to.reason
 		if s.Agent != "" && s.Agent != to.agent {
 			terms.Reason, terms.Facts = to.why.code, to.why.factsOrNil()
@@ -243,7 +243,7 @@ func wasPromised(s p.State) bool {
 
 var (
 	staleGated = when("a gate is closed already, or there is an offer", func(s *p.State, e *p.Gated) bool {
-		return s.Phase == p.AwaitingApproval || s.Phase == p.Pending && (s.Held() || offerUntouched(s) && (e.Agent != s.Agent || !slices.Contains(e.Waits, p.GateBudget)))
+		return s.Phase == p.AwaitingApproval || s.Phase == p.Pending && (s.Held() || offerUntouched(s) && (e.Agent != s.Agent || !slices.Contains(e.Waits, p.GateBudget) && !slices.Contains(e.Waits, p.GateLimit)))
 	})
 	staleGateOpened = when("the gate does not wait for that now", func(s *p.State, e *p.GateOpened) bool { return e.Gate == "" || s.Gate.First() != e.Gate })
 	staleLapsed     = when("that level was reached already", func(s *p.State, e *p.Lapsed) bool { return s.Gate == nil || e.Level <= s.Gate.Level })
@@ -360,7 +360,7 @@ func CheckGate(s p.State) error {
 // mayTake refuses an agent for which the handoff would need to pass a gate.
 func mayTake(s p.State, agent string, d *Directory, now time.Time) error {
 	profile, _ := d.Agent(agent)
-	terms := gateTerms(&s.Summary, s.Approvals, &profile, d, now)
+	terms := gateTerms(&s.Summary, s.Approvals, profile, d, now)
 	if terms == nil || agent == s.Agent && s.Offer != 0 {
 		return nil
 	}

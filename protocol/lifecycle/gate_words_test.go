@@ -28,6 +28,8 @@ func (g *stage) atGate(word string, args []string) (step Step, known bool, err e
 		step, err = StepOf(s, &p.Gated{Meta: p.Meta{At: g.now, By: By}, GateTerms: terms})
 	case "open":
 		step, err = OpenGate(s, g.query(), Fact{Gate: p.GateKind(args[0])})
+	case "await_key":
+		step, err = AwaitKey(s, args[0], By, g.now)
 	case "refuse_gate":
 		step, err = RefuseGate(s, p.GateKind(args[0]), &p.Error{Code: "limit_exceeded", Message: "5 of 5 are used"}, g.now)
 	case "award":

@@ -136,7 +136,7 @@ const (
 
 // attentionSpan is how long after an append AttentionLater holds: the time for which its writer
 // holds it, and as much again for the announcement.
-const AttentionSpan = 2 * time.Second
+const attentionSpan = 2 * time.Second
 
 // AttentionOf returns the attention for the append that made s. In case of doubt this is
 // AttentionNow: frequent cases are distinguished, rare ones are reconciled.
@@ -164,8 +164,8 @@ func AttentionOf(s p.State) Attention {
 	}
 	// Consider all clocks, including those that ran out without effect: another directory might change
 	// that.
-	until := s.UpdatedAt.Add(AttentionSpan)
-	if s.Held() && millis(s.LeaseMS) < AttentionSpan || Wake(s).Before(until) {
+	until := s.UpdatedAt.Add(attentionSpan)
+	if s.Held() && millis(s.LeaseMS) < attentionSpan || Wake(s).Before(until) {
 		return AttentionNow
 	}
 	return AttentionLater

@@ -24,7 +24,7 @@ func mustBeAssignable(s p.State, what string) error {
 	if s.Gate.First() == p.GateStart {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s starts at %s; it is too early to %s it", s.Ticket, instant(s.StartAt), what)
 	}
-	if s.Phase == p.AwaitingApproval {
+	if s.Phase == p.AwaitingApproval && s.Gate.First() != p.GateLimit {
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; it is too early to %s it", s.Ticket, what)
 	}
 	if s.Phase == p.AwaitingSource {
@@ -137,10 +137,10 @@ func TakeNow(s p.State, q Query, c Claimant, reason string) (Step, error) {
 	if !known {
 		return Step{}, p.Errorf(p.CodeUnknownAgent, "agent", "no agent is called %s", c.Agent)
 	}
-	if _, err := q.fitNamed(&profile, &s.Summary); err != nil && !s.Overridden(c.Agent) {
+	if _, err := q.fitNamed(profile, &s.Summary); err != nil && !s.Overridden(c.Agent) {
 		return Step{}, p.Errorf(err.Code, "agent", "%s; a person may reroute it there", err.Message)
 	}
-	if q.Reserved.Has(c.Agent) {
+	if q.Reserved.has(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
 	}
 	if err := maySettle(s, c.Agent, q.Directory); err != nil {
@@ -177,18 +177,18 @@ func RerouteTo(s p.State, q Query, to, by, reason string, deadline time.Time) (S
 		return Step{}, p.Errorf(p.CodeNotAccepting, "to", "%s takes no handoffs (accepts_handoffs is false)", to)
 	case to == s.Source:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is its source; roll it back instead", to)
-	case q.Reserved.Has(to):
+	case q.Reserved.has(to):
 		return Step{}, memberConflict(s, "to", to)
 	case to == s.Agent:
 		return Step{}, p.Errorf(p.CodeConflict, "to", "%s is with %s already", s.Ticket, to)
 	}
-	if _, err := q.fitNamed(&profile, &s.Summary); err != nil && by != p.Human {
+	if _, err := q.fitNamed(profile, &s.Summary); err != nil && by != p.Human {
 		return Step{}, p.Errorf(err.Code, "to", "%s; a person may reroute it there", err.Message)
 	}
 	meta := p.Meta{At: q.Now, By: by}
-	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: q.broken(&profile, &s.Summary)})
+	t, err := StepOf(s, &p.Rerouted{Meta: meta, From: s.Agent, To: to, Reason: reason, Manual: true, Deadline: deadline, Override: q.broken(profile, &s.Summary)})
 	if err == nil {
-		err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: to, reason: OfferReroute}), q.Now)...)
+		err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: to, reason: offerReroute}), q.Now)...)
 	}
 	return t, err
 }
@@ -251,7 +251,7 @@ func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 		err = t.decide(q)
 		return t, err
 	case t.State.Agent != "":
-		err = t.addDecided(withinBudget(t.State, []p.Event{offer(t.State, q, meta, t.State.Agent, OfferAnswer, nil)}, q.Now)...)
+		err = t.addDecided(withinBudget(t.State, []p.Event{offer(t.State, q, meta, t.State.Agent, offerAnswer, nil)}, q.Now)...)
 		return t, err
 	}
 	to := s.Summary // it was escalated because there was no agent for it; those that refused it since do not count
@@ -260,7 +260,7 @@ func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	err = t.addDecided(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: routing.Choice, reason: OfferAnswer, routing: &routing}), q.Now)...)
+	err = t.addDecided(withinBudget(t.State, offerOrGate(&t.State, q, meta, offerTo{agent: routing.Choice, reason: offerAnswer, routing: &routing}), q.Now)...)
 	return t, err
 }
 
@@ -507,7 +507,7 @@ func nextDecider(s p.State, q Query) string {
 	}
 	for _, name := range s.Deciders {
 		profile, known := q.Agent(name)
-		if known && q.fitAbove(&profile, &s.Summary) && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !q.Reserved.Has(name) {
+		if known && q.fitAbove(profile, &s.Summary) && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !q.Reserved.has(name) {
 			return name
 		}
 	}

@@ -25,9 +25,9 @@ func TestSharedDelaysAreSpread(t *testing.T) {
 		},
 		"an open breaker": func(ticket string) time.Duration {
 			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-			d := (&Directory{Agents: map[string]p.Profile{"a": {ID: "a"}}}).WithHealth("a", AgentHealth{Health: p.Health{Agent: "a", OpenUntil: at.Add(30 * time.Second)}})
+			d := (&Directory{Agents: map[string]*p.Profile{"a": {ID: "a"}}}).WithHealth("a", AgentHealth{Health: p.Health{Agent: "a", OpenUntil: at.Add(30 * time.Second)}})
 			threshold := 1
-			d.Agents["a"] = p.Profile{ID: "a", Breaker: &p.Breaker{Threshold: &threshold}}
+			d.Agents["a"] = &p.Profile{ID: "a", Breaker: &p.Breaker{Threshold: &threshold}}
 			events := awaitBreaker(p.State{Ticket: ticket, Agent: "a", Policy: p.DefaultPolicy()}, d.At(at).withBreakers(), p.Meta{At: at}, time.Second)
 			return events[0].(*p.RetryScheduled).Due.Sub(at)
 		},

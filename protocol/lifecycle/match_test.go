@@ -40,7 +40,7 @@ func TestFindEvaluated(t *testing.T) {
 // TestAlikeWords holds that words which only begin alike are no clear match, and forms of one word
 // are.
 func TestAlikeWords(t *testing.T) {
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{
+	d := &lifecycle.Directory{Agents: map[string]*protocol.Profile{
 		"author": {ID: "author"}, "translator": {ID: "translator"}, "painter": {ID: "painter"},
 	}}
 	for question, want := range map[string]string{"add authentication": "", "a translation": "translator", "painting": "painter", "authoring": "author"} {
@@ -53,7 +53,7 @@ func TestAlikeWords(t *testing.T) {
 
 // BenchmarkMatch finds one of 2,000 agents.
 func BenchmarkMatch(b *testing.B) {
-	roster, d := readRoster(b), &lifecycle.Directory{Agents: map[string]protocol.Profile{}}
+	roster, d := readRoster(b), &lifecycle.Directory{Agents: map[string]*protocol.Profile{}}
 	for i := range 50 {
 		for id, p := range roster.Agents {
 			p.ID = fmt.Sprintf("%s-%d", id, i)
@@ -157,14 +157,14 @@ func readLines(t testing.TB, name string) (lines []string) {
 }
 
 func readRoster(t testing.TB) *lifecycle.Directory {
-	d := &lifecycle.Directory{Agents: map[string]protocol.Profile{}}
+	d := &lifecycle.Directory{Agents: map[string]*protocol.Profile{}}
 	for _, line := range readLines(t, "roster.txt") {
 		part := strings.Split(line, " | ")
 		p := protocol.Profile{ID: part[0], Specialization: part[1], Examples: strings.Split(part[3], "; "), Description: part[4]}
 		for id := range strings.SplitSeq(part[2], ", ") {
 			p.Capabilities = append(p.Capabilities, protocol.Capability{ID: id, Proficiency: 1})
 		}
-		d.Agents[p.ID] = p
+		d.Agents[p.ID] = &p
 	}
 	return d
 }

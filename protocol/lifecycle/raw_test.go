@@ -69,7 +69,7 @@ func (w *world) prepared(s p.State, of p.EventType) []p.Event {
 		return []p.Event{&p.TimedOut{Meta: p.Meta{At: w.now, By: "raw"}, Clock: p.ClockDeadline, Agent: s.Agent}}
 	case of == p.EventGated && s.Phase == p.Conditional:
 		return []p.Event{&p.Rerouted{Meta: m, From: s.Agent, To: "b", Manual: true},
-			&p.Gated{Meta: m, GateTerms: p.GateTerms{Waits: []p.GateKind{p.GateBreaker}, Agent: "b", Offer: OfferReroute, Reason: ReasonRefused}}}
+			&p.Gated{Meta: m, GateTerms: p.GateTerms{Waits: []p.GateKind{p.GateBreaker}, Agent: "b", Offer: offerReroute, Reason: reasonRefused}}}
 	case of == p.EventRerouted && s.Phase == p.AwaitingApproval && len(s.Gate.Waits) == 1 && s.Gate.First() != p.GateApproval:
 		return []p.Event{&p.GateOpened{Meta: m, Gate: s.Gate.First()}, &p.Rerouted{Meta: m, From: s.Agent, To: s.Gate.Agent}}
 	case of == p.EventSuspended && !made(s) && s.Fence != 0:
@@ -219,7 +219,7 @@ func (w *world) atGate(h *thread, of p.EventType, m p.Meta) p.Event {
 	case p.EventGated:
 		waits := append([]p.GateKind{p.GateApproval}, p.GateBreaker, p.GateWorkspace)
 		return &p.Gated{Meta: m, GateTerms: p.GateTerms{Waits: waits[w.n(3):], Agent: one(w, s.Agent, one(w, agents...)), Approver: one(w, agents...),
-			Offer: OfferRetry, Reason: ReasonRefused, Until: w.now.Add(time.Minute)}}
+			Offer: OfferRetry, Reason: reasonRefused, Until: w.now.Add(time.Minute)}}
 	case p.EventGateOpened:
 		return &p.GateOpened{Meta: m, Gate: one(w, s.Gate.First(), one(w, p.GateKinds...))}
 	case p.EventApproved:

@@ -9,28 +9,28 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
-// Codes of the reasons that Decide gives. ReasonWords describes each.
+// Codes of the reasons that Decide gives. reasonWords describes each.
 const (
-	ReasonRefused             = "refused"             // Agent refused
+	reasonRefused             = "refused"             // Agent refused
 	ReasonAcknowledgeTimeout  = "acknowledge_timeout" // Agent had no live worker for LimitMS
 	ReasonClaimsLapsed        = "claims_lapsed"       // Agent claimed it Count times in a row without acknowledging
-	ReasonQueueTimeout        = "queue_timeout"
+	reasonQueueTimeout        = "queue_timeout"
 	ReasonConditionTimeout    = "condition_timeout"
 	ReasonWorkTimeout         = "work_timeout"
 	ReasonProgressTimeout     = "progress_timeout"
 	ReasonReturnTimeout       = "return_timeout"
 	ReasonDeadline            = "deadline"
-	ReasonReroutesExhausted   = "reroutes_exhausted" // Count of Limit
+	reasonReroutesExhausted   = "reroutes_exhausted" // Count of Limit
 	ReasonNoFitAgent          = "no_fit_agent"
 	ReasonConditionsExhausted = "conditions_exhausted" // Agent asked Count times, Limit are allowed
 	ReasonAttemptsExhausted   = "attempts_exhausted"   // Count of Limit
 	ReasonCrashLoop           = "crash_loop"           // the same, and each worker vanished
-	ReasonNoTaker             = "no_taker"             // after its causes, the policy ends it
-	ReasonNoAuthority         = "escalation_exhausted" // after its causes, no authority is left
+	reasonNoTaker             = "no_taker"             // after its causes, the policy ends it
+	reasonNoAuthority         = "escalation_exhausted" // after its causes, no authority is left
 	ReasonAggregated          = "aggregated"           // enough members of the group succeeded
 	ReasonAggregation         = "aggregation"          // too many did not succeed
 	ReasonCancelled           = "cancelled"            // on request; the cause is the event that ended the wait for its worker
-	ReasonReturned            = "returned"             // on request, back to its source
+	reasonReturned            = "returned"             // on request, back to its source
 	ReasonUndelivered         = "undelivered"          // the next handoff could not be delivered to Agent
 	reasonEscalated           = "escalated"            // its holder, or a person, passed it up
 	ReasonDenied              = "permission_denied"    // Agent denied the request or the escalation
@@ -40,17 +40,9 @@ const (
 	ReasonDeadlock            = "deadlock"             // it waited for a slot of Agent, which waited for it
 	ReasonBreakerOpen         = "breaker_open"         // the breaker of Agent is open
 	ReasonBudgetExhausted     = "budget_exhausted"     // Count of Limit of Budget are used
-	ReasonTooFewBids          = "too_few_bids"         // Count were made, Limit are needed
+	reasonTooFewBids          = "too_few_bids"         // Count were made, Limit are needed
 	ReasonSourceEnded         = "source_ended"         // FollowSource: its source ended without the result
 )
-
-// Reasons lists the codes of all reasons that Decide gives for a reroute, an escalation or an end.
-// A worker's own codes for its failures are not among them.
-var Reasons = []string{ReasonRefused, ReasonAcknowledgeTimeout, ReasonClaimsLapsed, ReasonQueueTimeout, ReasonConditionTimeout, ReasonWorkTimeout,
-	ReasonProgressTimeout, ReasonReturnTimeout, ReasonDeadline, ReasonReroutesExhausted, ReasonNoFitAgent, ReasonConditionsExhausted,
-	ReasonAttemptsExhausted, ReasonCrashLoop, ReasonNoTaker, ReasonNoAuthority, ReasonAggregated, ReasonAggregation,
-	ReasonCancelled, ReasonReturned, ReasonUndelivered, ReasonSourceEnded, ReasonDenied, ReasonAgentBack, ReasonApprovalDenied,
-	ReasonApprovalTimeout, ReasonDeadlock, ReasonBreakerOpen, ReasonBudgetExhausted, ReasonTooFewBids}
 
 // reasonDenied is the reason of a handoff between a denial and the next decision.
 const reasonDenied = "denied"
@@ -65,23 +57,24 @@ const (
 const (
 	OfferSubmitted  = "submitted"
 	OfferRetry      = "retry"
-	OfferReroute    = "reroute"
+	offerReroute    = "reroute"
 	OfferEscalation = "escalation"
-	OfferAnswer     = "answer"
+	offerAnswer     = "answer"
 	OfferLeaseLost  = "lease_lost"
-	OfferUnanswered = p.NotAcknowledged // it was claimed and not acknowledged in time
+	offerUnanswered = p.NotAcknowledged // it was claimed and not acknowledged in time
 	OfferReleased   = "released"
-	OfferDeferred   = "deferred"
+	offerDeferred   = "deferred"
 	OfferReturn     = "return"   // the handoffs that it waited for have ended
-	OfferNoTaker    = "no_taker" // back into the same queue
-	OfferMoved      = "moved"    // the append that moved it held no offer
+	offerNoTaker    = "no_taker" // back into the same queue
+	offerMoved      = "moved"    // the append that moved it held no offer
 	OfferOverdue    = "overdue"  // its deadline ran out at the last authority
+	offerLimit      = "limit"    // a place under a key is kept for it
 )
 
 // OfferReasons lists the reasons of an offer.
-var OfferReasons = []string{OfferSubmitted, OfferRetry, OfferReroute, OfferEscalation, OfferAnswer, OfferLeaseLost, OfferUnanswered,
+var OfferReasons = []string{OfferSubmitted, OfferRetry, offerReroute, OfferEscalation, offerAnswer, OfferLeaseLost, offerUnanswered,
 	OfferReleased,
-	OfferDeferred, OfferReturn, OfferNoTaker, OfferMoved, OfferOverdue}
+	offerDeferred, OfferReturn, offerNoTaker, offerMoved, OfferOverdue, offerLimit}
 
 // reason is the reason of a decision: a code and its facts.
 type reason struct {
@@ -121,13 +114,13 @@ func (r reason) factsOrNil() *p.Facts {
 	return &r.facts
 }
 
-func (r reason) words() string { return ReasonWords(r.code, r.facts) }
+func (r reason) words() string { return reasonWords(r.code, r.facts) }
 
-// ReasonWords describes a reason of Decide. It returns an unknown code unchanged: a worker may name
+// reasonWords describes a reason of Decide. It returns an unknown code unchanged: a worker may name
 // its failure freely.
-func ReasonWords(code string, f p.Facts) string {
+func reasonWords(code string, f p.Facts) string {
 	switch code {
-	case ReasonRefused:
+	case reasonRefused:
 		return "refused by " + orItsAgent(f.Agent)
 	case ReasonAcknowledgeTimeout:
 		if f.Agent == "" {
@@ -136,7 +129,7 @@ func ReasonWords(code string, f p.Facts) string {
 		return f.Agent + " had no live worker within " + limitWords(f)
 	case ReasonClaimsLapsed:
 		return fmt.Sprintf("%s claimed it %d times and never acknowledged it", orItsAgent(f.Agent), f.Count)
-	case ReasonQueueTimeout:
+	case reasonQueueTimeout:
 		return orItsAgent(f.Agent) + " did not take it within " + limitWords(f)
 	case ReasonConditionTimeout:
 		return "the question of " + orItsAgent(f.Agent) + " was not answered within " + limitWords(f)
@@ -148,9 +141,9 @@ func ReasonWords(code string, f p.Facts) string {
 		return "no return within the return timeout of " + limitWords(f) + membersDone(f)
 	case ReasonDeadline:
 		return "the deadline passed" + membersDone(f)
-	case ReasonTooFewBids:
+	case reasonTooFewBids:
 		return fmt.Sprintf("too few bids were made: %d of %d", f.Count, f.Limit)
-	case ReasonReroutesExhausted:
+	case reasonReroutesExhausted:
 		return causeOf(f) + fmt.Sprintf("it was rerouted %d times of at most %d", f.Count, f.Limit)
 	case ReasonNoFitAgent:
 		return causeOf(f) + "no other agent is fit"
@@ -160,9 +153,9 @@ func ReasonWords(code string, f p.Facts) string {
 		return fmt.Sprintf("%d of %d attempts failed", f.Count, f.Limit)
 	case ReasonCrashLoop:
 		return fmt.Sprintf("%d of %d attempts failed: each time its worker vanished", f.Count, f.Limit)
-	case ReasonNoTaker:
+	case reasonNoTaker:
 		return causeOf(f) + "its policy ends it there"
-	case ReasonNoAuthority:
+	case reasonNoAuthority:
 		return causeOf(f) + "no authority is left"
 	case ReasonAggregated, ReasonAggregation:
 		return groupWords(f)
@@ -186,7 +179,7 @@ func ReasonWords(code string, f p.Facts) string {
 		return "the attempt that handed it off ended without a result"
 	case ReasonCancelled:
 		return "cancelled on request" + forcedWords(f)
-	case ReasonReturned:
+	case reasonReturned:
 		return "returned on request" + forcedWords(f)
 	}
 	return code
@@ -201,7 +194,7 @@ func causeOf(f p.Facts) string {
 	for _, code := range f.Causes {
 		cause := f
 		cause.Causes = nil
-		parts = append(parts, ReasonWords(code, cause))
+		parts = append(parts, reasonWords(code, cause))
 	}
 	return strings.Join(parts, ", ") + ", and "
 }

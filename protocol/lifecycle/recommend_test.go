@@ -9,7 +9,7 @@ import (
 
 // TestRecommend: by words times success; edges, itself, the paused and the person are left out.
 func TestRecommend(t *testing.T) {
-	d := &Directory{Agents: map[string]p.Profile{
+	d := &Directory{Agents: map[string]*p.Profile{
 		"lead": {ID: "lead", HandsTo: []string{"t-*"}}, "t-good": {ID: "t-good", Description: "runs unit tests"}, "t-bad": {ID: "t-bad", Description: "runs unit tests"},
 		"t-new": {ID: "t-new", Description: "runs unit tests"}, "t-shy": {ID: "t-shy", Description: "runs unit tests", AcceptsFrom: []string{"coder"}},
 		"t-off": {ID: "t-off", Description: "runs unit tests", Paused: true}, "far": {ID: "far", Description: "runs unit tests"}, "t-docs": {ID: "t-docs", Description: "writes docs"},

@@ -50,9 +50,9 @@ func demandOf(s p.Summary, d *Directory) demand {
 	return demand{list, true}
 }
 
-// Route chooses the best agent for the demand of a package, without the excluded agents. The second
+// route chooses the best agent for the demand of a package, without the excluded agents. The second
 // result is false if there is none.
-func Route(s p.Summary, q Query, excluded []string) (p.Routing, bool) {
+func route(s p.Summary, q Query, excluded []string) (p.Routing, bool) {
 	routing := p.Routing{Excluded: excluded}
 	if q.Directory == nil {
 		return routing, false
@@ -77,11 +77,11 @@ func fitting(s p.Summary, q Query, excluded []string) (fit []rankedCandidate) {
 	}
 	loads, from, by := q.loads(), edgesOf(s, q.Directory), routeBy(s, q.Directory)
 	for _, profile := range q.Agents {
-		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || q.Reserved.Has(profile.ID) {
+		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || q.Reserved.has(profile.ID) {
 			continue
 		}
-		m, why := q.fit(&profile, &s, wanted)
-		if why != "" || m.score == 0 || !from.lead(&profile) {
+		m, why := q.fit(profile, &s, wanted)
+		if why != "" || m.score == 0 || !from.lead(profile) {
 			continue
 		}
 		load := loads[profile.ID]
@@ -120,7 +120,7 @@ type rankedCandidate struct {
 
 // availabilityRank ranks agents by how soon they are likely to take an offer: 2 is served by a
 // worker, 1 polls, 0 is absent or paused.
-func availabilityRank(profile p.Profile, l load) int {
+func availabilityRank(profile *p.Profile, l load) int {
 	switch {
 	case profile.Paused:
 		return 0
@@ -132,11 +132,11 @@ func availabilityRank(profile p.Profile, l load) int {
 	return 0
 }
 
-// Reroute chooses the agent that gets a handoff next: the alternative that the last refusal
+// nextAgent chooses the agent that gets a handoff next: the alternative that the last refusal
 // suggested, if fit; else one that the package ranks; else the best other agent. Absent agents that
 // had it are not asked again. An escalated handoff does not go back down by itself: an authority
 // may suggest an agent, else it goes further up.
-func Reroute(s p.State, q Query) (p.Routing, bool) {
+func nextAgent(s p.State, q Query) (p.Routing, bool) {
 	excluded := appendAgent(s.Refused, s.Agent)
 	if routing, ok := suggested(s, q, excluded); ok {
 		return routing, true
@@ -155,13 +155,13 @@ func Reroute(s p.State, q Query) (p.Routing, bool) {
 	if routing, ok := ranked(s.Summary, s.Ticket, q, excluded); ok {
 		return routing, true
 	}
-	return Route(s.Summary, q.forTicket(s.Ticket), excluded)
+	return route(s.Summary, q.forTicket(s.Ticket), excluded)
 }
 
 // suggested returns the alternative that the last refusal named, if it is fit. A person always is.
 func suggested(s p.State, q Query, excluded []string) (p.Routing, bool) {
 	alternative := s.Alternative
-	if alternative == "" || contains(excluded, alternative) || q.Directory == nil || q.Reserved.Has(alternative) {
+	if alternative == "" || contains(excluded, alternative) || q.Directory == nil || q.Reserved.has(alternative) {
 		return p.Routing{}, false
 	}
 	routing := p.Routing{Revision: q.Revision, Excluded: excluded, Choice: alternative}
@@ -175,9 +175,9 @@ func suggested(s p.State, q Query, excluded []string) (p.Routing, bool) {
 	if !known {
 		return p.Routing{}, false
 	}
-	m, why := q.fit(&profile, &s.Summary, demand{wanted: requiredOf(s.Summary)})
+	m, why := q.fit(profile, &s.Summary, demand{wanted: requiredOf(s.Summary)})
 	ok := why == ""
-	if from := edgesOf(s.Summary, q.Directory); s.EscalationLevel == 0 && !from.lead(&profile) { // an authority may choose freely
+	if from := edgesOf(s.Summary, q.Directory); s.EscalationLevel == 0 && !from.lead(profile) { // an authority may choose freely
 		ok = false
 	}
 	if _, _, lets := q.lets(alternative, s.Ticket); !ok || !lets {
@@ -280,15 +280,15 @@ func traceAt(s p.State, kind p.Span, n uint64) *p.TraceContext {
 // routeTarget chooses the agent for a package.
 func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 	if s.Type == p.Escalation && s.Target.Agent == "" && s.Target.Capability == "" { // up from its source
-		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Refused: s.Excluded, Policy: resolvePolicy(s, p.Profile{}, q.Directory)}, q, 1)
+		s.Target.Agent = authorityAt(p.State{Summary: s, Agent: s.Source, Refused: s.Excluded, Policy: resolvePolicy(s, &p.Profile{}, q.Directory)}, q, 1)
 	}
 	switch {
 	case s.Target.Capability != "":
-		routing, ok := Route(s, q, s.Excluded)
+		routing, ok := route(s, q, s.Excluded)
 		if !ok && s.Group != "" { // there are fewer agents than members
 			shared := q
 			shared.Reserved = Reserved{}
-			routing, ok = Route(s, shared, s.Excluded)
+			routing, ok = route(s, shared, s.Excluded)
 			routing.Warnings = append(slices.Clone(routing.Warnings), fmt.Sprintf("%s has another member of the group", routing.Choice))
 		}
 		if err := barredRoute(s, q); !ok && err != nil {
@@ -314,7 +314,7 @@ func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 	if !known {
 		return p.Routing{}, unknownTarget(s, name, q.Directory)
 	}
-	m, err := q.fitNamed(&profile, &s)
+	m, err := q.fitNamed(profile, &s)
 	if err != nil {
 		return p.Routing{}, err
 	}
@@ -332,7 +332,7 @@ func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 // name, the refusal gives that reason.
 func unknownTarget(s p.Summary, name string, d *Directory) error {
 	way := "start a worker for it"
-	if err := edgesOf(s, d).refuses(p.Profile{ID: name}); err != nil {
+	if err := edgesOf(s, d).refuses(&p.Profile{ID: name}); err != nil {
 		if isSubmitted(&s) {
 			return err
 		}
@@ -359,7 +359,7 @@ func barredRoute(s p.Summary, q Query) error {
 func firstBarred(s p.Summary, q Query) string {
 	closed := q
 	closed.breakers = nil
-	routing, ok := Route(s, closed, s.Excluded)
+	routing, ok := route(s, closed, s.Excluded)
 	if !ok {
 		return ""
 	}

@@ -67,7 +67,7 @@ func TestRoute(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := p.Summary{Source: "src", Target: p.Target{Capability: c.capability}, Requires: c.requires, Risk: c.risk}
 			for range 20 { // a directory is a map: the same order every time
-				routing, ok := Route(s, Query{Directory: c.directory}, c.excluded)
+				routing, ok := route(s, Query{Directory: c.directory}, c.excluded)
 				var names []string
 				for _, candidate := range routing.Candidates {
 					names = append(names, candidate.Agent)
@@ -92,9 +92,9 @@ func TestRouteOfMany(t *testing.T) {
 	d := fleet()
 	for i := range 500 {
 		id := fmt.Sprintf("agent-%03d", i)
-		d.Agents[id] = p.Profile{ID: id, Capabilities: []p.Capability{{ID: "go", Proficiency: float64(i+1) / 500}}}
+		d.Agents[id] = &p.Profile{ID: id, Capabilities: []p.Capability{{ID: "go", Proficiency: float64(i+1) / 500}}}
 	}
-	routing, ok := Route(p.Summary{Target: p.Target{Capability: "go"}}, Query{Directory: d}, nil)
+	routing, ok := route(p.Summary{Target: p.Target{Capability: "go"}}, Query{Directory: d}, nil)
 	if !ok || len(routing.Candidates) != candidatesKept || routing.Choice != "agent-499" {
 		t.Errorf("chose %s of %d", routing.Choice, len(routing.Candidates))
 	}

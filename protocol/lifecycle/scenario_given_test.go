@@ -198,6 +198,6 @@ func (g *stage) profile(args []string) {
 		}
 	}
 	g.override(&profile.Policy, policy)
-	g.d.Agents[profile.ID] = profile
+	g.d.Agents[profile.ID] = &profile
 	g.d.Revision++
 }

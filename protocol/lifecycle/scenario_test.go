@@ -278,7 +278,7 @@ func (g *stage) told(events []p.Event) string {
 		}
 		if code, facts, words, ok := reasonOf(e); ok {
 			g.reason = code + ": " + words
-			if len(words) == 0 || facts != nil && !strings.HasPrefix(words, ReasonWords(code, *facts)) {
+			if len(words) == 0 || facts != nil && !strings.HasPrefix(words, reasonWords(code, *facts)) {
 				g.t.Errorf("%s: %+v in words is %q", code, facts, words)
 			}
 		}

@@ -8,6 +8,9 @@ import (
 	p "github.com/agenthandoff/handoff/protocol"
 )
 
+// Apply is ApplyAll for one event.
+func Apply(s p.State, e p.Event) (p.State, error) { return ApplyAll(s, []p.Event{e}) }
+
 // wantStale applies an event that must be dropped quietly and change nothing.
 func wantStale(t *testing.T, what string, s p.State, e p.Event) {
 	t.Helper()

@@ -118,14 +118,14 @@ type rule struct {
 	stale func(s *p.State, e p.Event) string
 	apply func(s *p.State, e p.Event) error
 	after []p.Phase // the phases of closed handoffs in which it is legal
-	by    []Role    // the roles that make it
+	by    []role    // the roles that make it
 	words string    // its description
 }
 
 // newRow returns the row of one type of event. stale returns in words why an event no longer
 // applies, or nothing; a nil stale means that the event is never stale while a handoff is open.
 func newRow[E p.Event](from []p.Phase, to p.Phase, stale func(*p.State, E) string, apply func(*p.State, E) error,
-	after []p.Phase, by []Role, words string) rule {
+	after []p.Phase, by []role, words string) rule {
 	r := rule{from: from, to: to, after: after, by: by, words: words}
 	r.apply = func(s *p.State, e p.Event) error { return apply(s, e.(E)) }
 	r.stale = func(*p.State, p.Event) string { return "" }
@@ -139,12 +139,12 @@ const stay p.Phase = "="
 
 // The roles that make an event.
 var (
-	byHolder     = []Role{RoleHolder}
-	bySupervisor = []Role{RoleSupervisor}
-	byClient     = []Role{RoleAgent, RoleHuman}
-	byAny        = []Role{RoleSupervisor, RoleHolder, RoleAgent, RoleHuman}
-	byWorkers    = []Role{RoleSupervisor, RoleHolder}
-	byRouters    = []Role{RoleSupervisor, RoleAgent, RoleHuman}
+	byHolder     = []role{roleHolder}
+	bySupervisor = []role{roleSupervisor}
+	byClient     = []role{roleAgent, roleHuman}
+	byAny        = []role{roleSupervisor, roleHolder, roleAgent, roleHuman}
+	byWorkers    = []role{roleSupervisor, roleHolder}
+	byRouters    = []role{roleSupervisor, roleAgent, roleHuman}
 )
 
 // table defines everything that is legal: one row per event.
@@ -227,28 +227,28 @@ var closedPhase = map[p.Outcome]p.Phase{
 	p.OutcomeCancelled: p.Cancelled, p.OutcomeRolledBack: p.PhaseReturned,
 }
 
-// Role is the kind of author of an event, derived from the name in the event.
-type Role string
+// role is the kind of author of an event, derived from the name in the event.
+type role string
 
 const (
-	RoleSupervisor Role = "supervisor" // decisions of Decide, also if another role appends them
-	RoleHolder     Role = "holder"     // a worker, or an agent that polls: its holder id
-	RoleAgent      Role = "agent"      // a source, an authority, or a person by name
-	RoleHuman      Role = "human"
+	roleSupervisor role = "supervisor" // decisions of Decide, also if another role appends them
+	roleHolder     role = "holder"     // a worker, or an agent that polls: its holder id
+	roleAgent      role = "agent"      // a source, an authority, or a person by name
+	roleHuman      role = "human"
 )
 
 // roleOf returns the role of a name. Ids of holders are UUIDs.
-func roleOf(by string) Role {
+func roleOf(by string) role {
 	switch by {
 	case By:
-		return RoleSupervisor
+		return roleSupervisor
 	case p.Human:
-		return RoleHuman
+		return roleHuman
 	}
 	if _, err := uuid.Parse(by); err == nil {
-		return RoleHolder
+		return roleHolder
 	}
-	return RoleAgent
+	return roleAgent
 }
 
 // follows lists the events that only a supervisor makes alone.
@@ -271,13 +271,13 @@ func CheckWriters(before p.State, events []p.Event) error {
 		switch {
 		case by == "":
 			return fmt.Errorf("%s has no author", kind)
-		case role == RoleSupervisor && slices.Contains(roles, RoleAgent): // an agent may have that name
+		case role == roleSupervisor && slices.Contains(roles, roleAgent): // an agent may have that name
 		case !slices.Contains(roles, role):
 			return fmt.Errorf("%s has the author %s (%s), but only %s may make it", kind, by, role, listed(roles))
-		case i == 0 && role != RoleSupervisor && slices.Contains(follows, kind):
+		case i == 0 && role != roleSupervisor && slices.Contains(follows, kind):
 			return fmt.Errorf("%s has the author %s (%s), but follows no event of that author", kind, by, role)
 		}
-		if kind == p.EventSubmitted && role == RoleSupervisor && closesLost(events) {
+		if kind == p.EventSubmitted && role == roleSupervisor && closesLost(events) {
 			continue
 		}
 		o := p.OutlineOf(e)
@@ -299,7 +299,7 @@ func closesLost(events []p.Event) bool {
 
 // writerOf returns the only name that an event of some roles can have, if known. holder had the
 // handoff before it.
-func writerOf(e p.Event, o p.Outline, roles []Role, holder string) string {
+func writerOf(e p.Event, o p.Outline, roles []role, holder string) string {
 	switch e := e.(type) {
 	case *p.Submitted:
 		return e.Summary.Source
@@ -318,7 +318,7 @@ func writerOf(e p.Event, o p.Outline, roles []Role, holder string) string {
 	return ""
 }
 
-func listed(roles []Role) string {
+func listed(roles []role) string {
 	text := ""
 	for i, role := range roles {
 		switch {

@@ -13,7 +13,7 @@ import (
 
 // resolvePolicy returns the policy for a package at an agent: the defaults, then the fleet's, then
 // the agent's, then the package's own. d has the settings of the fleet; nil has none.
-func resolvePolicy(s p.Summary, profile p.Profile, d *Directory) p.Policy {
+func resolvePolicy(s p.Summary, profile *p.Profile, d *Directory) p.Policy {
 	policy := p.DefaultPolicy().With(d.fleetPolicy())
 	if profile.MaxExecutionMS > 0 {
 		policy.WorkTimeoutMS = profile.MaxExecutionMS
@@ -33,7 +33,7 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, q Query) (Step, 
 	if q.Directory == nil || q.Fleet == nil || len(q.Fleet.Experiments) == 0 { // usual case
 		return submitTo(ticket, summary, body, q, waits, "")
 	}
-	varied := InExperiment(ticket, summary, q.Fleet)
+	varied := inVariant(ticket, summary, q.Fleet)
 	if !movesTarget(&varied, &summary) {
 		return submitTo(ticket, varied, body, q, waits, "")
 	}
@@ -69,8 +69,8 @@ func Submit(ticket string, summary p.Summary, body p.Submitted, q Query) (Step, 
 
 // awaitsAgent reports whether err is a missing agent that the submission waits for.
 func awaitsAgent(s *p.Summary, err error) bool {
-	var missing *p.Error
-	return s.OnUnknown == p.OnOpenWait && errors.As(err, &missing) &&
+	missing, refused := errors.AsType[*p.Error](err)
+	return s.OnUnknown == p.OnOpenWait && refused &&
 		(missing.Code == p.CodeUnknownAgent || missing.Code == p.CodeNoAgent && missing.Field == "target.capability")
 }
 
@@ -78,22 +78,22 @@ func awaitsAgent(s *p.Summary, err error) bool {
 // breaker delays it instead of refusing it; note is a warning about its route.
 func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits bool, note string) (Step, error) {
 	q = q.forTicket(ticket)
-	routing, err := Admit(summary, q)
+	admitted, err := Admit(summary, q)
 	later := summary.StartAt.After(q.Now) && summary.Aggregate == nil && !summary.AwaitsSource
 	waits = (waits || later) && errors.Is(err, errBreakerOpen) || awaitsAgent(&summary, err)
 	if err != nil && !waits {
 		return Step{}, err
 	}
 	if note != "" {
-		routing.Warnings = append(slices.Clone(routing.Warnings), note)
+		admitted.Warnings = append(slices.Clone(admitted.Warnings), note)
 	}
 	submitted := submittedEvent(ticket, summary, body, q.Directory, q.Now)
 	if later {
-		if gate := startGate(&p.State{Summary: summary}, q, routing.Choice, err, submitted.Meta); gate != nil {
+		if gate := startGate(&p.State{Summary: summary}, q, admitted.Choice, err, submitted.Meta); gate != nil {
 			return StepOf(p.State{}, append([]p.Event{submitted}, gate...)...)
 		}
 	}
-	mark, _, _ := q.lets(routing.Choice, ticket)
+	mark, _, _ := q.lets(admitted.Choice, ticket)
 	if summary.Aggregate != nil || summary.AwaitsSource || waits || mark == p.BreakerProbe {
 		// The offer follows later: to its members; when its source has completed (FollowSource); or when
 		// a supervisor finds that the breaker of its agent lets it through, or that an agent now exists.
@@ -106,23 +106,22 @@ func submitTo(ticket string, summary p.Summary, body p.Submitted, q Query, waits
 		}
 		return StepOf(p.State{}, submitted, gated)
 	}
-	profile, _ := q.Agent(routing.Choice)
+	profile, _ := q.Agent(admitted.Choice)
 	submitted.Policy = resolvePolicy(summary, profile, q.Directory)
 	if submitted.Summary.Limits != nil && !isSubmitted(&summary) { // its grant may be empty
 		t, err := StepOf(p.State{}, submitted)
 		if err == nil && exhaustedBudget(&t.State) != "" {
-			err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, submitted.Meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing}), q.Now)...)
+			err = t.add(withinBudget(t.State, offerOrGate(&t.State, q, submitted.Meta, offerTo{agent: admitted.Choice, reason: OfferSubmitted, routing: new(admitted)}), q.Now)...)
 			return t, err
 		}
 	}
-	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, &profile, q.Directory, q.Now), q.Now); terms != nil {
-		terms.Agent, terms.Offer = routing.Choice, OfferSubmitted
-		return StepOf(p.State{}, submitted, &p.Gated{Meta: submitted.Meta, GateTerms: *terms, Routing: &routing})
+	if terms := joinTerms(&p.State{Summary: summary}, gateTerms(&summary, nil, profile, q.Directory, q.Now), q.Now); terms != nil {
+		terms.Agent, terms.Offer = admitted.Choice, OfferSubmitted
+		return StepOf(p.State{}, submitted, &p.Gated{Meta: submitted.Meta, GateTerms: *terms, Routing: new(admitted)})
 	}
-	offered := &p.Offered{Meta: submitted.Meta, Agent: routing.Choice, Reason: OfferSubmitted, Breaker: mark}
-	if summary.Target.Agent != routing.Choice || len(routing.Warnings) > 0 {
-		chosen := routing
-		offered.Routing = &chosen
+	offered := &p.Offered{Meta: submitted.Meta, Agent: admitted.Choice, Reason: OfferSubmitted, Breaker: mark}
+	if summary.Target.Agent != admitted.Choice || len(admitted.Warnings) > 0 {
+		offered.Routing = new(admitted)
 	}
 	return StepOf(p.State{}, submitted, offered)
 }
@@ -173,7 +172,7 @@ func undelivered(s p.State, q Query, meta p.Meta, words string) []p.Event {
 	from.Agent = s.Source // its authority is the one above the agent that handed it off
 	level, to, ok := nextAuthority(from, q)
 	if !ok {
-		end := closed(meta, p.OutcomeRejected, why.causing(ReasonNoAuthority), p.Human)
+		end := closed(meta, p.OutcomeRejected, why.causing(reasonNoAuthority), p.Human)
 		end.Message += ": " + words
 		return []p.Event{end}
 	}
@@ -187,7 +186,7 @@ func undelivered(s p.State, q Query, meta p.Meta, words string) []p.Event {
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
 	summary = d.classify(summary) // a promised handoff may not have been admitted
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
-	body.Policy = resolvePolicy(summary, p.Profile{}, d)
+	body.Policy = resolvePolicy(summary, &p.Profile{}, d)
 	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""
 	if l := body.Summary.Limits; l != nil && l.MaxTimeMS != nil {
 		if end := clocksFrom(&summary, now).Add(millis(*l.MaxTimeMS)); body.Summary.Deadline.IsZero() || end.Before(body.Summary.Deadline) {
@@ -203,7 +202,7 @@ func (d *Directory) has(capability string) bool {
 		return false
 	}
 	for _, profile := range d.Agents {
-		if _, has := proficiencyOf(&profile, capability); has {
+		if _, has := proficiencyOf(profile, capability); has {
 			return true
 		}
 	}

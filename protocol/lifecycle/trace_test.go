@@ -231,7 +231,7 @@ func (w *world) end() {
 		w.leave(holder)
 	}
 	for _, id := range []string{"a", "b", "c", "chief", "src"} {
-		w.d.Agents[id] = p.Profile{ID: id}
+		w.d.Agents[id] = &p.Profile{ID: id}
 	}
 	w.d.ConnectedSince = w.now.Add(-time.Hour)
 	began, rounds := w.now, 0

@@ -209,7 +209,7 @@ func (g *stage) intervene(word string, args []string) (step Step, known bool, er
 		step, err = TakeNow(s, g.query(), Claimant{Agent: args[0], Holder: args[1], LeaseMS: lease}, "faster")
 	case "reroute":
 		by, rest := "src", args[1:]
-		if asks := QuestionOf(s).Kind; asks == AsksAuthority {
+		if asks := QuestionOf(s).Kind; asks == asksAuthority {
 			by = p.Human
 		}
 		if last := len(rest) - 1; last >= 0 && strings.HasPrefix(rest[last], "by=") {

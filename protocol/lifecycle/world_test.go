@@ -128,7 +128,7 @@ func (w *world) profile(id string) {
 		}
 	}
 	profile.Policy = w.policy()
-	w.d.Agents[id] = profile
+	w.d.Agents[id] = &profile
 	w.d.Revision++
 }
 

@@ -47,10 +47,10 @@ const (
 )
 
 func newLedger(n int) *ledger {
-	l := &ledger{conversations: max(n/10, 1), workflows: max(n/20, 1), dir: &lifecycle.Directory{Agents: map[string]protocol.Profile{}}}
+	l := &ledger{conversations: max(n/10, 1), workflows: max(n/20, 1), dir: &lifecycle.Directory{Agents: map[string]*protocol.Profile{}}}
 	for i := range agentsCount {
 		l.agents = append(l.agents, fmt.Sprintf("agent-%03d", i))
-		l.dir.Agents[l.agents[i]] = protocol.Profile{ID: l.agents[i]}
+		l.dir.Agents[l.agents[i]] = &protocol.Profile{ID: l.agents[i]}
 	}
 	rng := rand.New(rand.NewPCG(3, 3))
 	const letters = "abcdefghijklmnopqrstuvwxyz"

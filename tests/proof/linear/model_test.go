@@ -172,7 +172,7 @@ func (l *ledger) completed(n int, op operation) bool {
 
 // fullDirectory is a directory in which every holder is present.
 func fullDirectory() *lifecycle.Directory {
-	return &lifecycle.Directory{Agents: map[string]protocol.Profile{agent: {ID: agent}}}
+	return &lifecycle.Directory{Agents: map[string]*protocol.Profile{agent: {ID: agent}}}
 }
 
 func types(events []protocol.Event) []protocol.EventType {

@@ -105,7 +105,7 @@ func (a *audit) read(ticket string, c protocol.Change) {
 	s.state.PrevHash = s.hash
 	for _, e := range c.Record.Events {
 		before := s.state
-		after, err := lifecycle.Apply(before, e)
+		after, err := lifecycle.ApplyAll(before, []protocol.Event{e})
 		if err != nil {
 			a.t.Errorf("%s at %d: %v", ticket, c.Seq, err)
 			return

@@ -139,9 +139,10 @@ func (l *simulation) seenDirectory(d *lifecycle.Directory) *lifecycle.Directory 
 		fleet := l.seenFleet(*d.Fleet)
 		seen.Fleet = &fleet
 	}
-	seen.Agents = make(map[string]protocol.Profile, len(d.Agents))
+	seen.Agents = make(map[string]*protocol.Profile, len(d.Agents))
 	for id, profile := range d.Agents {
-		seen.Agents[id] = l.seenProfile(profile)
+		as := l.seenProfile(*profile)
+		seen.Agents[id] = &as
 	}
 	return &seen
 }
