@@ -85,7 +85,8 @@ type Broker struct {
 	workflows cache[bool]              // whether a workflow has a workspace
 	healths   cache[lifecycle.AgentHealth]
 	slots     slotWatch
-	watching  atomic.Bool // this process watches the directory
+	keys      entries[protocol.KeyUse] // of limits, by key
+	watching  atomic.Bool              // this process watches the directory
 }
 
 // New returns a Broker over an engine, which the caller closes. Without an engine it

@@ -526,8 +526,3 @@ func (b *Broker) Children(ctx context.Context, s protocol.State) ([]HandedOff, e
 	})
 	return all, err
 }
-
-// Returns calls ChildReturns for this handoff, as its holder last saw it.
-func (c *Claim) Returns(ctx context.Context) ([]protocol.Return, error) {
-	return c.b.ChildReturns(ctx, c.State())
-}

@@ -30,6 +30,7 @@ type Claim struct {
 
 	b       *Broker
 	limited bool            // its agent has max_concurrency, so the claim takes a slot
+	keys    []string        // under which it has a place
 	suited  bool            // its agent's profile may change the package
 	given   json.RawMessage // the stored package, if Package may differ from it
 	// locked holds a token during an append or a beat. Unlike a mutex, waiting for it ends with the
@@ -89,7 +90,7 @@ func (c *Claim) appendReportWith(ctx context.Context, want wanted, decide func(p
 	defer c.unlock()
 	for head := c.lastHead(); ; {
 		if err := c.checkFence(&head.State); err != nil {
-			c.releaseSlot(ctx)
+			c.releasePlaces(ctx)
 			return err
 		}
 		draft, err := c.b.decideWith(ctx, *head, want(head.State), func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
@@ -350,11 +351,15 @@ func (c *Claim) checkResult(result *protocol.Result) (json.RawMessage, *protocol
 // Failure is an attempt's end without a result.
 type Failure = lifecycle.Failure
 
-// Fail ends the attempt. The core decides whether another attempt follows.
+// Fail ends the attempt. The core decides whether another attempt follows. A LimitKey that the handoff
+// has no place under is refused (CodeInvalid), and changes nothing.
 func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	err := f.Validate()
 	if err == nil {
 		f.Usage, err = c.price(ctx, f.Usage)
+	}
+	if err == nil && f.LimitKey != "" {
+		err = c.pauseKey(ctx, f.LimitKey, f.RetryAfter)
 	}
 	if err != nil {
 		return err
@@ -446,7 +451,7 @@ func (c *Claim) finish(ctx context.Context) error {
 	if s := &c.lastHead().State; s.Joined && !s.Closed { // for a closed handoff a supervisor ends the membership
 		c.b.releaseFences(ctx, s.Workspace, c.Ticket, s.Fence)
 	}
-	c.releaseSlot(ctx)
+	c.releasePlaces(ctx)
 	return c.removeOffer()
 }
 
@@ -577,7 +582,7 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 		return Signal{}, err
 	}
 	if err := c.checkFence(&head.State); err != nil {
-		c.releaseSlot(ctx)
+		c.releasePlaces(ctx)
 		return Signal{}, err
 	}
 	c.setHead(&head)
@@ -585,6 +590,9 @@ func (c *Claim) Beat(ctx context.Context) (Signal, error) {
 		if err := c.ensureSlot(ctx); err != nil {
 			return Signal{}, err
 		}
+	}
+	if err := c.ensureKeyPlaces(ctx); err != nil {
+		return Signal{}, err
 	}
 	s := &head.State
 	signal := Signal{CancelRequested: s.CancelRequested, Return: s.CancelReturn, Reminded: !s.RemindedAt.IsZero(), Deadline: s.Deadline}

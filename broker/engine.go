@@ -132,7 +132,7 @@ const AckWaitMin = 2 * time.Second
 // causes. A slow supervisor may see its entry redelivered to another, which is harmless.
 const FollowWait = 5 * time.Second
 
-// Engine is the storage and messaging that a Broker runs on: ten parts, none of which decides.
+// Engine is the storage and messaging that a Broker runs on: eleven parts, none of which decides.
 // JetStream is the shipped one; package brokertest has one in memory for simulation, and the
 // conformance suite that both pass. A Broker keeps the parts private: a caller that needs one takes
 // it as its own argument, by the interface that it needs.
@@ -149,6 +149,7 @@ type Engine interface {
 	Timers
 	Directory
 	Healths
+	KeyUses
 	Settings
 	Workspaces
 	Blobs
@@ -191,7 +192,8 @@ type LedgerReader interface {
 	Tail(ctx context.Context, from uint64, fn func(Entry) error) error
 }
 
-// Ledger keeps the appends of all handoffs in one order, and reports new ones.
+// Ledger keeps the appends of all handoffs, those of each partition in one order, and reports new
+// ones.
 type Ledger interface {
 	LedgerReader
 	// Append stores body as the successor of sequence after on the ticket's subject; 0 means the
@@ -307,6 +309,18 @@ type Healths interface {
 	// PutHealth replaces it if rev is still its revision, and returns the next revision; ErrConflict.
 	// The entry expires after HealthTTL.
 	PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (uint64, error)
+}
+
+// KeyUses keep the use of the keys that have a limit.
+type KeyUses interface {
+	// KeyUse reads the use of a key from the leader, and its revision; a zero use and revision 0 if there
+	// is none.
+	KeyUse(ctx context.Context, key string) (use protocol.KeyUse, rev uint64, err error)
+	// PutKeyUse replaces it if rev is still its revision, and returns the next revision; ErrConflict. The
+	// entry expires after KeyUseTTL.
+	PutKeyUse(ctx context.Context, key string, use protocol.KeyUse, rev uint64) (uint64, error)
+	// KeyUses reads the use of every key, in any order. It may lag behind the leader by a moment.
+	KeyUses(ctx context.Context) ([]protocol.KeyUse, error)
 }
 
 // Settings keep the settings of all agents. A snapshot of the Directory has them, too.

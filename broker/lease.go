@@ -55,10 +55,8 @@ func RemoteLease(lease, gateway string) string {
 // String encodes the lease.
 func (t LeaseToken) String() string {
 	raw, _ := json.Marshal(t) // cannot fail
-	lease := make([]byte, leasePrefix+base64.RawURLEncoding.EncodedLen(len(raw)))
-	copy(lease, "lease_")
-	base64.RawURLEncoding.Encode(lease[leasePrefix:], raw)
-	return string(lease)
+	var room [512]byte        // one allocation
+	return string(base64.RawURLEncoding.AppendEncode(append(room[:0], "lease_"...), raw))
 }
 
 const leasePrefix = len("lease_")
@@ -105,7 +103,7 @@ func (b *Broker) Resume(ctx context.Context, lease string) (*Claim, error) {
 	if there && token.Agent == head.State.Agent {
 		claim, err := b.claimOf(ctx, head, holder, token.Offer)
 		if err == nil {
-			claim.limited = token.Slot
+			claim.limited, claim.keys = token.Slot, head.State.LimitKeys
 			err = claim.suit(ctx, token.Suited)
 		}
 		if !errors.Is(err, ErrLeaseLost) {

@@ -26,11 +26,14 @@ type Offer struct {
 	Sequence uint64 // the offer's id
 
 	b               *Broker
-	read            bool              // Head was read from the ledger
-	profile         *protocol.Profile // the agent's when it was pulled
-	slot            bool              // one was taken for it
-	asked           bool              // an append that gives it to a holder got no answer; it may be stored
-	again           bool              // its holder had it before
+	read            bool                // Head was read from the ledger
+	profile         *protocol.Profile   // the agent's when it was pulled
+	slot            bool                // one was taken for it
+	limits          []protocol.KeyLimit // by keys, of the settings when it was claimed
+	shared          bool                // another claim of the handoff has a place under one of them
+	taken           []string            // the keys under which this offer took a place
+	asked           bool                // an append that gives it to a holder got no answer; it may be stored
+	again           bool                // its holder had it before
 	delivery        Delivery
 	pkg             json.RawMessage
 	given           json.RawMessage // the stored package, if pkg is the agent's form of it
@@ -47,6 +50,9 @@ type Offer struct {
 func (b *Broker) Pull(ctx context.Context, agent string, most int, wait time.Duration) ([]*Offer, error) {
 	profile, err := b.ownProfile(ctx, agent)
 	if err != nil {
+		return nil, err
+	}
+	if wait, err = b.slots.awaitRest(ctx, agent, wait); err != nil {
 		return nil, err
 	}
 	if limit := profile.MaxConcurrency; limit > 0 {
@@ -146,14 +152,6 @@ func (o *Offer) Package(ctx context.Context) (json.RawMessage, error) {
 // Inline reports whether the offer contains everything, so that Package makes no request.
 func (o *Offer) Inline() bool { return (o.blob == nil || o.pkg != nil) && o.annotationsBlob == nil }
 
-// Answers returns the supplements given so far, oldest first; large ones are available once Package
-// has returned.
-func (o *Offer) Answers() []protocol.Answer { return o.annotations.Answers }
-
-// Trail returns the earlier events of the handoff: refusals, escalations, failed attempts. It is
-// complete once Package has returned.
-func (o *Offer) Trail() []protocol.TrailEntry { return o.annotations.Trail }
-
 // Release lets any worker have the offer at once. Nothing is appended.
 func (o *Offer) Release() error { return o.delivery.Release() }
 
@@ -172,12 +170,12 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 	if err := ack.Validate(); err != nil {
 		return nil, err
 	}
-	claimant := o.claimant(holder)
 	if ack.Status == protocol.AckAccepted {
-		if _, err := o.Package(ctx); err != nil { // before the append: no worker may hold an unreadable package
+		if err := o.prepare(ctx); err != nil { // before the append: no worker may hold an unreadable package
 			return nil, err
 		}
 	}
+	claimant := o.claimant(holder)
 	claim, err := o.appendAnswer(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
@@ -196,7 +194,7 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	if err := protocol.CheckAckWithin(within); err != nil {
 		return nil, err
 	}
-	if _, err := o.Package(ctx); err != nil {
+	if err := o.prepare(ctx); err != nil {
 		return nil, err
 	}
 	claim, err := o.appendAnswer(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
@@ -208,8 +206,29 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	return claim, claim.removeOffer()
 }
 
+// prepare reads the package, and the limits by key that bound it.
+func (o *Offer) prepare(ctx context.Context) error {
+	if _, err := o.Package(ctx); err != nil {
+		return err
+	}
+	fleet, err := o.b.recentFleet(ctx)
+	if err != nil {
+		return err
+	}
+	pkg := o.pkg
+	if o.given != nil {
+		pkg = o.given
+	}
+	o.limits = protocol.KeyLimitsOf(fleet, o.profile, pkg)
+	return nil
+}
+
 func (o *Offer) claimant(h protocol.Holder) lifecycle.Claimant {
-	return lifecycle.Claimant{Agent: o.Agent, Holder: h.ID, LeaseMS: h.LeaseMS, Offer: o.Sequence}
+	claimant := lifecycle.Claimant{Agent: o.Agent, Holder: h.ID, LeaseMS: h.LeaseMS, Offer: o.Sequence}
+	for _, limit := range o.limits {
+		claimant.LimitKeys = append(claimant.LimitKeys, limit.Key)
+	}
+	return claimant
 }
 
 // appendAnswer appends the events of answer to the head, once the core lets this claimant have it.
@@ -229,24 +248,42 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 				return nil, err
 			}
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+		case errors.Is(err, errKeyFull):
+			o.releaseSlot(ctx, holder)
+			o.b.slots.rest(o.Agent, keyFullPause)
+			if err := o.delivery.Release(); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
 		case errors.Is(err, errSlotTaken): // it is redelivered, in case the other is never accepted
 			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
 		case errors.Is(err, ErrOfferGone):
 			o.releaseSlot(ctx, holder)
+			o.b.freeKeyPlaces(ctx, o.taken, o.Ticket, o.b.slotOf(holder, o.Sequence), true)
 			return nil, err
 		case err != nil: // it may be stored all the same, so its slot counts
 			return nil, err
+		case next.State.Gate != nil: // it waits for its limit
+			o.releaseSlot(ctx, holder)
+			if err := o.delivery.Remove(); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, errAwaitsKey, ErrOfferGone)
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
-		return o.claimOf(holder, next), nil
+		claim := o.claimOf(holder, next)
+		if o.shared {
+			return claim, claim.ensureKeyPlaces(ctx)
+		}
+		return claim, nil
 	}
 }
 
 func (o *Offer) claimOf(holder protocol.Holder, head *Head) *Claim {
 	return &Claim{Ticket: o.Ticket, Agent: o.Agent, Holder: holder, Offer: o.Sequence, Package: o.pkg,
 		Answers: o.annotations.Answers, Trail: o.annotations.Trail, b: o.b, locked: make(chan struct{}, 1), delivery: o.delivery, head: head,
-		fence: head.State.Fence, limited: o.profile.MaxConcurrency > 0, suited: suits(o.profile), given: o.given, Again: o.again}
+		fence: head.State.Fence, limited: o.profile.MaxConcurrency > 0, keys: head.State.LimitKeys, suited: suits(o.profile), given: o.given, Again: o.again}
 }
 
 func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (*Head, error) {
@@ -273,6 +310,15 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 		}
 		o.slot = o.slot || taken
 	}
+	if len(o.limits) > 0 && assignsHolder(draft.events) {
+		key, err := o.takeKeyPlaces(ctx, holder)
+		if errors.Is(err, errAwaitsKey) {
+			return o.awaitKey(ctx, holder, key)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	next, err := o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
 	if err != nil && !errors.Is(err, ErrConflict) && assignsHolder(draft.events) {
 		o.asked = true
@@ -280,11 +326,28 @@ func (o *Offer) tryAnswer(ctx context.Context, holder protocol.Holder, answer fu
 	return next, err
 }
 
+// awaitKey puts the handoff behind a gate, because it has no place under a key.
+func (o *Offer) awaitKey(ctx context.Context, holder protocol.Holder, key string) (*Head, error) {
+	verdict, draft, err := o.judge(ctx, holder, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+		return lifecycle.AwaitKey(s, key, lifecycle.By, now)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case verdict != lifecycle.Take: // time has passed since it was judged before
+		return nil, o.removeEnded(ctx, draft)
+	}
+	return o.b.appendWithOffer(ctx, o.Head, draft, o.Sequence)
+}
+
+// noAgents is the directory of a decision that depends on no agent.
+var noAgents = &lifecycle.Directory{}
+
 // judge decides the outcome of the answer. It reads the directory only if the decision depends on
 // it: if a holder may be gone, or if the offer has ended and the handoff moves to another agent.
 func (o *Offer) judge(ctx context.Context, holder protocol.Holder, answer func(protocol.State, time.Time) (lifecycle.Step, error)) (lifecycle.Verdict, draft, error) {
 	if o.State.Holder == "" {
-		verdict, made, err := o.decideAnswer(holder, &lifecycle.Directory{}, answer)
+		verdict, made, err := o.decideAnswer(holder, noAgents, answer)
 		if err != nil || verdict != lifecycle.Drop || len(made.events) == 0 {
 			return verdict, made, err
 		}

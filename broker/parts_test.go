@@ -16,7 +16,7 @@ func TestPartsOfAnEngine(t *testing.T) {
 	total := 0
 	for _, part := range []reflect.Type{
 		reflect.TypeFor[broker.Clock](), reflect.TypeFor[broker.Ledger](), reflect.TypeFor[broker.Queue](), reflect.TypeFor[broker.Timers](),
-		reflect.TypeFor[broker.Directory](), reflect.TypeFor[broker.Healths](), reflect.TypeFor[broker.Workspaces](), reflect.TypeFor[broker.Settings](), reflect.TypeFor[broker.Blobs](), reflect.TypeFor[broker.Bus](),
+		reflect.TypeFor[broker.Directory](), reflect.TypeFor[broker.Healths](), reflect.TypeFor[broker.KeyUses](), reflect.TypeFor[broker.Workspaces](), reflect.TypeFor[broker.Settings](), reflect.TypeFor[broker.Blobs](), reflect.TypeFor[broker.Bus](),
 	} {
 		if total += part.NumMethod(); part.NumMethod() > partMethodsMax {
 			t.Errorf("%v has %d methods, at most %d are allowed", part, part.NumMethod(), partMethodsMax)
@@ -30,7 +30,7 @@ func TestPartsOfAnEngine(t *testing.T) {
 			t.Errorf("Broker has the field %s, which its callers reach", f.Name)
 		}
 	}
-	for _, name := range []string{"Append", "Follow", "Due", "Departures", "PutOffer", "RemoveOffer", "Arm", "PutSlots", "PutHealth", "PutBlob", "Serve"} {
+	for _, name := range []string{"Append", "Follow", "Due", "Departures", "PutOffer", "RemoveOffer", "Arm", "PutSlots", "PutHealth", "PutKeyUse", "PutRecord", "PutSignal", "PullSignals", "PutBlob", "Serve"} {
 		if _, has := reflect.TypeFor[*broker.Broker]().MethodByName(name); has {
 			t.Errorf("Broker.%s goes past the lifecycle; take the part of the engine that has it", name)
 		}

@@ -31,10 +31,11 @@ const (
 
 // slotWatch is the state of a process for waiting on slots.
 type slotWatch struct {
-	mu    sync.Mutex
-	freed chan struct{}        // closed when this process frees a slot
-	next  map[string]time.Time // when the slots of an agent may next be checked
-	each  map[string]*slotQueue
+	mu      sync.Mutex
+	freed   chan struct{}        // closed when this process frees a slot
+	next    map[string]time.Time // when the slots of an agent may next be checked
+	resting map[string]time.Time // until when nothing is pulled for an agent
+	entries entries[protocol.Slots]
 }
 
 // changed returns a channel that is closed when this process next frees a slot.
@@ -75,6 +76,33 @@ func (w *slotWatch) checked(agent string, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.next[agent] = time.Now().Add(min(max(slotCheckRestMin, slotCheckRest*took), slotCheckRestMax))
+}
+
+// rest makes the pulls for an agent pause: all that it is offered goes back into its queue.
+func (w *slotWatch) rest(agent string, pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.resting == nil {
+		w.resting = map[string]time.Time{}
+	}
+	w.resting[agent] = time.Now().Add(pause)
+}
+
+// awaitRest waits until nothing pauses the pulls for an agent, at most for wait. It returns the rest of
+// the wait.
+func (w *slotWatch) awaitRest(ctx context.Context, agent string, wait time.Duration) (time.Duration, error) {
+	w.mu.Lock()
+	pause := min(time.Until(w.resting[agent]), wait)
+	w.mu.Unlock()
+	if pause <= 0 { // the usual case
+		return wait, nil
+	}
+	select {
+	case <-time.After(pause):
+		return wait - pause, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 // Capacity returns how many handoffs an agent is working on, and its limit. A limit of 0 is none,
@@ -243,6 +271,12 @@ func (b *Broker) isSlotVacant(ctx context.Context, agent, ticket string, slot pr
 	return lifecycle.SlotVacant(slot, state, agent, there, b.clock()), nil
 }
 
+// releasePlaces returns the claim's slot, and its places under keys.
+func (c *Claim) releasePlaces(ctx context.Context) {
+	c.releaseSlot(ctx)
+	c.b.freeKeyPlaces(ctx, c.keys, c.Ticket, c.slot(), false)
+}
+
 // releaseSlot returns the claim's slot, if its agent has a limit. A slot that could not be freed
 // counts until the next check.
 func (c *Claim) releaseSlot(ctx context.Context) {
@@ -254,126 +288,13 @@ func (c *Claim) releaseSlot(ctx context.Context) {
 	}
 }
 
-// slotChange is one claim's change to its agent's slots. apply may be called several times, each
-// time with the current slots.
-type slotChange struct {
-	apply func(slots protocol.Slots) (next protocol.Slots, changed bool, err error)
-	done  chan error
-}
-
-// slotQueue has the pending changes of this process to one agent's slots. One of the waiting
-// callers makes them all in one write.
-type slotQueue struct {
-	writing chan struct{} // held by the caller that writes
-
-	mu      sync.Mutex
-	pending []*slotChange
-
-	// The result of this process's last write; guarded by writing.
-	known bool
-	slots protocol.Slots
-	rev   uint64
-}
-
-func (w *slotWatch) queue(agent string) *slotQueue {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	q := w.each[agent]
-	if q == nil {
-		q = &slotQueue{writing: make(chan struct{}, 1)}
-		if w.each == nil {
-			w.each = map[string]*slotQueue{}
-		}
-		w.each[agent] = q
-	}
-	return q
-}
-
-func (q *slotQueue) add(c *slotChange) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.pending = append(q.pending, c)
-}
-
-func (q *slotQueue) drain() []*slotChange {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	all := q.pending
-	q.pending = nil
-	return all
-}
-
 // changeSlots applies a change to an agent's slots. If ctx ends, the change may be made all the
 // same.
 func (b *Broker) changeSlots(ctx context.Context, agent string, apply func(protocol.Slots) (protocol.Slots, bool, error)) error {
-	q := b.slots.queue(agent)
-	for {
-		c := &slotChange{apply, make(chan error, 1)}
-		q.add(c)
-		select {
-		case q.writing <- struct{}{}:
-			if batch := q.drain(); len(batch) > 0 {
-				b.writeSlots(ctx, agent, q, batch)
-			}
-			<-q.writing
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		err := <-c.done // from this write, or an earlier one
-		stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
-		if !stopped || ctx.Err() != nil { // otherwise the context of another caller ended
-			return err
-		}
-	}
-}
-
-// writeSlots makes changes in one write, and retries until no other process interferes.
-func (b *Broker) writeSlots(ctx context.Context, agent string, q *slotQueue, batch []*slotChange) {
-	errs := make([]error, len(batch))
-	fail := func(err error) {
-		q.known = false
-		for i := range errs {
-			errs[i] = errors.Join(errs[i], err)
-		}
-	}
-	defer func() {
-		for i, c := range batch {
-			c.done <- errs[i]
-		}
-	}()
-	for {
-		fresh := !q.known
-		if fresh {
-			var err error
-			if q.slots, q.rev, err = b.engine.Slots(ctx, agent); err != nil {
-				fail(err)
-				return
-			}
-		}
-		next, writes, doubt := q.slots, false, false
-		for i, c := range batch {
-			after, changed, err := c.apply(next)
-			if errs[i] = err; changed {
-				next, writes = after, true
-			} else {
-				doubt = true
-			}
-		}
-		if q.known = fresh || !doubt; !q.known {
-			continue // outdated slots must not decide a refusal or a no-op
-		}
-		if !writes {
-			return
-		}
-		rev, err := b.engine.PutSlots(ctx, agent, next, q.rev)
-		switch {
-		case err == nil:
-			q.slots, q.rev = next, rev
-			return
-		case !errors.Is(err, ErrConflict) || ctx.Err() != nil:
-			fail(errors.Join(err, ctx.Err()))
-			return
-		}
-		q.known = false
-	}
+	return b.slots.entries.of(agent).change(ctx, entryStore[protocol.Slots]{
+		read: func(ctx context.Context) (protocol.Slots, uint64, error) { return b.engine.Slots(ctx, agent) },
+		put: func(ctx context.Context, slots protocol.Slots, rev uint64) (uint64, error) {
+			return b.engine.PutSlots(ctx, agent, slots, rev)
+		},
+	}, apply)
 }

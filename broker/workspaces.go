@@ -16,9 +16,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// WorkspaceHead is the last append of a workspace in the form that a writer needs. Its sequence is
+// workspaceHead is the last append of a workspace in the form that a writer needs. Its sequence is
 // 0 if the workspace does not exist.
-type WorkspaceHead struct {
+type workspaceHead struct {
 	Seq   uint64
 	At    time.Time
 	State protocol.Workspace
@@ -35,26 +35,26 @@ func (b *Broker) Workspace(ctx context.Context, name string) (protocol.Workspace
 }
 
 // workspaceHead reads the head of a workspace; its sequence is 0 if there is none.
-func (b *Broker) workspaceHead(ctx context.Context, name string) (WorkspaceHead, error) {
+func (b *Broker) workspaceHead(ctx context.Context, name string) (workspaceHead, error) {
 	if err := protocol.CheckWorkspaceName("workspace", name); err != nil {
-		return WorkspaceHead{}, err
+		return workspaceHead{}, err
 	}
 	return b.readWorkspace(ctx, protocol.WorkspaceID(name))
 }
 
-func (b *Broker) readWorkspace(ctx context.Context, id string) (WorkspaceHead, error) {
+func (b *Broker) readWorkspace(ctx context.Context, id string) (workspaceHead, error) {
 	entry, err := b.engine.WorkspaceHead(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		return WorkspaceHead{}, nil
+		return workspaceHead{}, nil
 	}
 	if err != nil {
-		return WorkspaceHead{}, err
+		return workspaceHead{}, err
 	}
 	var record protocol.WorkspaceRecord
 	if err := json.Unmarshal(entry.Body, &record); err != nil || protocol.WorkspaceID(record.State.Name) != id {
-		return WorkspaceHead{}, protocol.Errorf(protocol.CodeUnreadable, "workspace", "entry %d of %s is not a workspace", entry.Seq, id)
+		return workspaceHead{}, protocol.Errorf(protocol.CodeUnreadable, "workspace", "entry %d of %s is not a workspace", entry.Seq, id)
 	}
-	return WorkspaceHead{Seq: entry.Seq, At: entry.At, State: record.State}, nil
+	return workspaceHead{Seq: entry.Seq, At: entry.At, State: record.State}, nil
 }
 
 // Workspaces returns all workspaces in the order of their names. Unreadable ones are left out.
@@ -103,7 +103,7 @@ func (b *Broker) updateWorkspace(ctx context.Context, name string, decide worksp
 }
 
 // workspaceNow returns the later of the clock and the times in the head.
-func (b *Broker) workspaceNow(head WorkspaceHead) time.Time {
+func (b *Broker) workspaceNow(head workspaceHead) time.Time {
 	now := b.clock().UTC().Truncate(time.Millisecond)
 	for _, at := range []time.Time{head.At, head.State.UpdatedAt} {
 		if at.After(now) {
@@ -130,7 +130,7 @@ func pauseAfterConflict(ctx context.Context, try int, ticket string) error {
 }
 
 // appendWorkspace stores one append of a workspace. ErrConflict means that another one came first.
-func (b *Broker) appendWorkspace(ctx context.Context, head WorkspaceHead, step lifecycle.WorkspaceStep) error {
+func (b *Broker) appendWorkspace(ctx context.Context, head workspaceHead, step lifecycle.WorkspaceStep) error {
 	record := protocol.WorkspaceRecord{ID: newRecordID(), Events: step.Events, State: step.State}
 	body, err := json.Marshal(record)
 	if err != nil {
@@ -284,7 +284,7 @@ func (b *Broker) workspaceOpen(ctx context.Context, name string) (bool, error) {
 	}
 	head, err := b.workspaceHead(ctx, name)
 	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) {
-		head, err = WorkspaceHead{}, nil
+		head, err = workspaceHead{}, nil
 	}
 	if err == nil {
 		b.workflows.remember(name, head.Seq != 0, now, 0)

@@ -23,6 +23,7 @@ type directory struct {
 	lastPresent map[string]time.Time
 	departures  map[int]chan protocol.Holder
 	slots       map[string]agentSlots
+	keys        map[string]keyUse
 	healths     map[string]agentHealth
 	fleet       *protocol.Fleet // never changed once it is here
 	fleetRev    uint64
@@ -47,6 +48,7 @@ func (d *directory) init() {
 	d.lastPresent = map[string]time.Time{}
 	d.departures = map[int]chan protocol.Holder{}
 	d.slots = map[string]agentSlots{}
+	d.keys = map[string]keyUse{}
 	d.healths = map[string]agentHealth{}
 }
 

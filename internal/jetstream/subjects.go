@@ -1,6 +1,8 @@
 package jetstream
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,7 +61,9 @@ const (
 
 	workspacePrefix = "handoff.workspace."
 
-	agentPrefix  = "$KV." + AgentBucket + "."
+	agentPrefix = "$KV." + AgentBucket + "."
+	limitPrefix = "$KV." + HolderBucket + ".limit."
+
 	holderPrefix = "$KV." + HolderBucket + ".holder."
 	slotsPrefix  = "$KV." + HolderBucket + ".slots."
 	healthPrefix = "$KV." + HolderBucket + ".health."
@@ -211,4 +215,10 @@ func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
 	seq, err := strconv.ParseUint(first, 10, 64)
 	ns, bad := strconv.ParseInt(last, 10, 64)
 	return seq, time.Unix(0, ns).UTC(), err == nil && bad == nil
+}
+
+// limitSubject returns the subject of the use of a key: a key has characters that a subject may not have.
+func limitSubject(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return limitPrefix + hex.EncodeToString(sum[:16])
 }
