@@ -132,7 +132,7 @@ const AckWaitMin = 2 * time.Second
 // causes. A slow supervisor may see its entry redelivered to another, which is harmless.
 const FollowWait = 5 * time.Second
 
-// Engine is the storage and messaging that a Broker runs on: eleven parts, none of which decides.
+// Engine is the storage and messaging that a Broker runs on: twelve parts, none of which decides.
 // JetStream is the shipped one; package brokertest has one in memory for simulation, and the
 // conformance suite that both pass. A Broker keeps the parts private: a caller that needs one takes
 // it as its own argument, by the interface that it needs.
@@ -151,6 +151,8 @@ type Engine interface {
 	Healths
 	KeyUses
 	Settings
+	Records
+	Signals
 	Workspaces
 	Blobs
 	Bus
@@ -332,6 +334,79 @@ type Settings interface {
 	// ErrConflict.
 	PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error)
 }
+
+// Records keep small records of the fleet, each under a kind and a name. A snapshot of the Directory
+// has the schedules and the rules, too.
+type Records interface {
+	// Record reads a record from the leader, and its revision; the body is nil if there is none, and
+	// revision 0 means that there never was one.
+	Record(ctx context.Context, key RecordKey) (body []byte, rev uint64, err error)
+	// PutRecord replaces it if rev is still its revision, and returns the next revision; ErrConflict. A
+	// body has RecordBytesMax at most.
+	PutRecord(ctx context.Context, key RecordKey, body []byte, rev uint64) (uint64, error)
+	// RemoveRecord removes a record, if there is one.
+	RemoveRecord(ctx context.Context, key RecordKey) error
+}
+
+// RecordKey names a record.
+type RecordKey struct {
+	Kind RecordKind
+	Name string // an id
+}
+
+// RecordKind is a kind of record.
+type RecordKind string
+
+const (
+	ScheduleRecord RecordKind = "schedule" // a protocol.Schedule
+	PackageRecord  RecordKind = "package"  // the package of a schedule
+	RuleRecord     RecordKind = "rule"     // a protocol.Rule
+	TemplateRecord RecordKind = "template" // the template of a rule
+	// SignalsRecord has one record, UnknownName: a protocol.UnknownSignals.
+	SignalsRecord RecordKind = "signals"
+)
+
+// UnknownName is the name of the record of SignalsRecord.
+const UnknownName = "unknown"
+
+// RecordBytesMax bounds a record.
+const RecordBytesMax = protocol.SchedulePackageBytesMax
+
+// Signals keep signals until a supervisor has turned them into handoffs.
+type Signals interface {
+	// PutSignal stores a signal. A second one with the same name and id within SignalTwice is dropped.
+	// It is refused with CodeBusy (a *protocol.Error) if there are SignalsMax, or SignalsOfNameMax of its name.
+	PutSignal(ctx context.Context, s protocol.Signal) error
+	// PullSignals takes up to most signals, and waits up to wait for the first. It returns an empty slice
+	// if there was none. A signal that is neither Done nor delayed is delivered again, to any process,
+	// after SignalWait.
+	PullSignals(ctx context.Context, most int, wait time.Duration) ([]SignalDelivery, error)
+	// SignalsWaiting counts the stored signals, delivered or not.
+	SignalsWaiting(ctx context.Context) (int, error)
+}
+
+// SignalDelivery is a signal that was delivered to this process.
+type SignalDelivery interface {
+	Signal() protocol.Signal
+	// At is when the engine stored it, and Attempt counts its deliveries, from 1.
+	At() time.Time
+	Attempt() int
+	// Done removes the signal.
+	Done() error
+	// Again delivers it again after a time.
+	Again(after time.Duration) error
+}
+
+const (
+	// SignalTwice is how long a second signal with the same name and id is dropped.
+	SignalTwice = 2 * time.Minute
+	// SignalWait is how long a delivered signal is withheld from others.
+	SignalWait = 10 * time.Second
+	// SignalAge is how long a signal is kept at most.
+	SignalAge = 30 * 24 * time.Hour
+	// SignalsMax and SignalsOfNameMax bound the stored signals, in all and of one name.
+	SignalsMax, SignalsOfNameMax = 50_000, 20_000
+)
 
 // Workspaces keep the data that the handoffs of a workflow share: one record each, whose last
 // append is its head. An engine without workspaces answers with CodeUnsupported (a

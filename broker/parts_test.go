@@ -16,7 +16,7 @@ func TestPartsOfAnEngine(t *testing.T) {
 	total := 0
 	for _, part := range []reflect.Type{
 		reflect.TypeFor[broker.Clock](), reflect.TypeFor[broker.Ledger](), reflect.TypeFor[broker.Queue](), reflect.TypeFor[broker.Timers](),
-		reflect.TypeFor[broker.Directory](), reflect.TypeFor[broker.Healths](), reflect.TypeFor[broker.KeyUses](), reflect.TypeFor[broker.Workspaces](), reflect.TypeFor[broker.Settings](), reflect.TypeFor[broker.Blobs](), reflect.TypeFor[broker.Bus](),
+		reflect.TypeFor[broker.Directory](), reflect.TypeFor[broker.Healths](), reflect.TypeFor[broker.KeyUses](), reflect.TypeFor[broker.Workspaces](), reflect.TypeFor[broker.Settings](), reflect.TypeFor[broker.Records](), reflect.TypeFor[broker.Signals](), reflect.TypeFor[broker.Blobs](), reflect.TypeFor[broker.Bus](),
 	} {
 		if total += part.NumMethod(); part.NumMethod() > partMethodsMax {
 			t.Errorf("%v has %d methods, at most %d are allowed", part, part.NumMethod(), partMethodsMax)

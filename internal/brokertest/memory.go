@@ -71,6 +71,7 @@ type store struct {
 	lastSubscription int
 	conns            []*Memory
 	services         []*service
+	signals          signals
 }
 
 type record struct {

@@ -27,6 +27,9 @@ type directory struct {
 	healths     map[string]agentHealth
 	fleet       *protocol.Fleet // never changed once it is here
 	fleetRev    uint64
+	records     map[broker.RecordKey]fleetRecord
+	schedules   map[string]protocol.Schedule // of the records; never changed once it is here
+	rules       map[string]protocol.Rule     // likewise
 }
 
 // agentSlots are an agent's slots and their revision.
@@ -50,6 +53,7 @@ func (d *directory) init() {
 	d.slots = map[string]agentSlots{}
 	d.keys = map[string]keyUse{}
 	d.healths = map[string]agentHealth{}
+	d.records = map[broker.RecordKey]fleetRecord{}
 }
 
 func (d *directory) stop() {
@@ -270,6 +274,8 @@ func (m *Memory) Directory(ctx context.Context) (*lifecycle.Directory, error) {
 		Agents:         maps.Clone(d.agents),
 		Holders:        maps.Clone(d.holders),
 		Fleet:          d.fleet,
+		Schedules:      d.schedules,
+		Rules:          d.rules,
 		Health:         d.healthSnapshot(),
 		LastPresent:    map[string]time.Time{},
 		ConnectedSince: m.since,

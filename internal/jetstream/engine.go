@@ -65,6 +65,8 @@ type Engine struct {
 	holderEpoch     atomic.Uint64     // of the last write to the holders' bucket, see holderEpochOf
 	leftServerAt    atomic.Int64      // Unix ns when we last switched servers; see switchServerAfter
 
+	signalConsumer jetstream.Consumer // nil until signals are pulled; mu guards it
+
 	firsts          atomic.Pointer[laneFirsts] // of the last Queues
 	manyOffers      atomic.Bool                // see recordOfferCount
 	removeCheckedOn uint64                     // under which connection; watchIdentity's own

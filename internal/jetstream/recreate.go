@@ -14,7 +14,7 @@ import (
 // recreatedStreams are recreated when they are lost, by any process that may. Offers and wake-ups
 // are restored from the ledger, presence by the next beats. Bodies are stored nowhere else: a
 // handoff whose body is lost is stuck, and every other one continues.
-var recreatedStreams = []string{WorkStream, TimerStream, holderStream, blobStream}
+var recreatedStreams = []string{WorkStream, TimerStream, holderStream, blobStream, SignalStream}
 
 // holderEpochBits is the number of bits that count writes in a sequence of the holders' bucket; the
 // bits above are the creation time of the stream, in units of holderEpochUnit since 2020. The
@@ -99,6 +99,7 @@ var lostWith = map[string]string{
 	TimerStream:  "wake-ups; supervisors arm them again",
 	holderStream: "presence, slots and the health of agents; the next beats restore them",
 	blobStream:   "large packages and results; an open handoff that needs one is stuck",
+	SignalStream: "signals that no supervisor had taken; their senders may send them again",
 }
 
 // streamCreated returns the creation time of a recreated stream. It creates a missing one.

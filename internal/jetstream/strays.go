@@ -40,8 +40,14 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 	}{
 		{WorkStream, workPrefix + ">", isOfferSubject, nil},
 		{TimerStream, ">", isWakeUpSubject, nil},
-		{agentStream, agentPrefix + ">", func(s string) bool { return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) }, func(name string, body []byte) (err error) {
-			if name == fleetSubject {
+		{agentStream, agentPrefix + ">", func(s string) bool {
+			return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) || isRecord(s, d)
+		}, func(name string, body []byte) (err error) {
+			if schedule, is := lastToken(name, schedulePrefix); is {
+				_, err = broker.ScheduleIn(schedule, body)
+			} else if rule, is := lastToken(name, rulePrefix); is {
+				_, err = broker.RuleIn(rule, body)
+			} else if name == fleetSubject {
 				_, err = fleetIn(body)
 			} else {
 				_, err = profileIn(strings.TrimPrefix(name, agentPrefix), body)
@@ -49,7 +55,7 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 			return err
 		}},
 		{holderStream, "$KV." + HolderBucket + ".>", func(s string) bool {
-			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s) || isHealthSubject(s)
+			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s) || isHealthSubject(s) || strings.HasPrefix(s, limitPrefix)
 		}, func(name string, body []byte) error {
 			_, err := holderIn(strings.TrimPrefix(name, holderPrefix), body)
 			return err

@@ -22,12 +22,15 @@ const (
 	// are unsupported.
 	WorkspaceStream = "HANDOFF_WORKSPACES"
 
+	// SignalStream has the signals that no supervisor has taken yet.
+	SignalStream = "HANDOFF_SIGNALS"
+
 	AgentBucket  = "HANDOFF_AGENTS"
 	HolderBucket = "HANDOFF_HOLDERS"
 	BlobBucket   = "HANDOFF_BLOBS"
 
 	// SupervisorConsumer is the durable consumer that all supervisors share on the due wake-ups
-	// and announcements. Those with a Watch share one of the same name on the ledger.
+	// and announcements. The signals have one of the same name. Those with a Watch share one of the same name on the ledger.
 	SupervisorConsumer = "supervisor"
 
 	// QueryService is the NATS service that answers questions, and its queue group.
@@ -45,7 +48,7 @@ const (
 // recreated from others, in the order of a backup: the bodies that an entry of the ledger refers to
 // were stored before it.
 var (
-	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream, WorkspaceStream}
+	Streams        = []string{LedgerStream, WorkStream, TimerStream, agentStream, holderStream, blobStream, WorkspaceStream, SignalStream}
 	LastingStreams = []string{LedgerStream, blobStream, agentStream, WorkspaceStream}
 )
 
@@ -61,8 +64,20 @@ const (
 
 	workspacePrefix = "handoff.workspace."
 
-	agentPrefix = "$KV." + AgentBucket + "."
-	limitPrefix = "$KV." + HolderBucket + ".limit."
+	signalPrefix = "handoff.signal."
+
+	agentPrefix    = "$KV." + AgentBucket + "."
+	schedulePrefix = agentPrefix + "schedule."
+	packagePrefix  = agentPrefix + "package."
+	rulePrefix     = agentPrefix + "rule."
+	templatePrefix = agentPrefix + "template."
+	signalsSubject = agentPrefix + "signals." + broker.UnknownName
+	limitPrefix    = "$KV." + HolderBucket + ".limit."
+	// agentKeys, scheduleKeys and ruleKeys are the keys of the agents' bucket that are watched: not the
+	// packages of schedules, nor the templates of rules.
+	agentKeys    = "*"
+	scheduleKeys = "schedule.*"
+	ruleKeys     = "rule.*"
 
 	holderPrefix = "$KV." + HolderBucket + ".holder."
 	slotsPrefix  = "$KV." + HolderBucket + ".slots."

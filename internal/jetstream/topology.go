@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Topology describes the streams on the engine. The zero value means one replica, with the node's
@@ -201,6 +202,13 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Name: WorkspaceStream, Description: "variables and locks of workflows: one subject a workflow, its last message is its head",
 			Subjects: []string{workspacePrefix + "*"}, Replicas: replicas, MaxMsgsPerSubject: workspaceAppends,
 			MaxAge: broker.LedgerAge, DenyDelete: true, DenyPurge: true, Duplicates: duplicateWindow,
+		},
+		{
+			Name: SignalStream, Description: "signals that no supervisor has turned into handoffs yet",
+			Subjects: []string{signalPrefix + "*"}, Replicas: replicas, FirstSeq: first,
+			Retention: jetstream.WorkQueuePolicy, MaxAge: broker.SignalAge, MaxMsgSize: protocol.SignalBytesMax + signalHeadersMax,
+			MaxMsgs: broker.SignalsMax, MaxMsgsPerSubject: broker.SignalsOfNameMax, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
+			Duplicates: broker.SignalTwice,
 		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,13 +113,15 @@ func (w *directoryWatch) disconnected() {
 
 // session is the state of the directory from one loss of the engine's answers to the next.
 type session struct {
-	w       *directoryWatch
-	since   time.Time
-	agents  map[string]*protocol.Profile
-	holders map[string]protocol.Holder
-	healths map[string]lifecycle.AgentHealth
-	fleet   *protocol.Fleet
-	lag     int // watches that have not caught up yet
+	w         *directoryWatch
+	since     time.Time
+	agents    map[string]*protocol.Profile
+	holders   map[string]protocol.Holder
+	healths   map[string]lifecycle.AgentHealth
+	fleet     *protocol.Fleet
+	schedules map[string]protocol.Schedule // never changed; nil is none
+	rules     map[string]protocol.Rule     // likewise
+	lag       int                          // watches that have not caught up yet
 }
 
 func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) error {
@@ -129,7 +132,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 	}
 	epoch := w.j.holderEpoch.Load()
 	s := &session{w: w, since: w.j.Now(), agents: map[string]*protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
-	agents, err := w.watch(ctx, AgentBucket, jetstream.AllKeys)
+	agents, err := w.watch(ctx, AgentBucket, agentKeys, scheduleKeys, ruleKeys)
 	if err != nil {
 		return err
 	}
@@ -248,6 +251,14 @@ func (s *session) agent(e jetstream.KeyValueEntry) {
 		s.settings(e)
 		return
 	}
+	if name, is := strings.CutPrefix(e.Key(), "schedule."); is {
+		s.schedules = recordsWith(s, s.schedules, name, e, broker.ScheduleIn)
+		return
+	}
+	if name, is := strings.CutPrefix(e.Key(), "rule."); is {
+		s.rules = recordsWith(s, s.rules, name, e, broker.RuleIn)
+		return
+	}
 	delete(s.agents, e.Key())
 	if e.Operation() != jetstream.KeyValuePut {
 		return
@@ -301,6 +312,7 @@ func (s *session) publishSnapshot() {
 	}
 	next := &lifecycle.Directory{
 		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders), Fleet: s.fleet,
+		Schedules: s.schedules, Rules: s.rules,
 		Health:      healthSnapshot(s.healths),
 		LastPresent: maps.Clone(last.LastPresent), ConnectedSince: s.since,
 	}

@@ -35,8 +35,8 @@ func unsupported(err error) error {
 	return err
 }
 
-// AppendWorkspace implements broker.Engine. Its caller has read the head, so a missing stream was
-// noticed.
+// AppendWorkspace implements broker.Engine. It does not look for a missing stream: the read of the
+// head, which comes first, does.
 func (j *Engine) AppendWorkspace(ctx context.Context, id string, after uint64, record string, body []byte) (seq uint64, err error) {
 	if err := protocol.CheckID("workspace", id); err != nil {
 		return 0, err
@@ -90,7 +90,7 @@ func (j *Engine) EachWorkspace(ctx context.Context, fn func(id string) error) er
 		return fmt.Errorf("list workspaces: %w", unsupported(err))
 	}
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
-		if id, ok := lastToken(subject, workspacePrefix); ok {
+		if id, ok := lastToken(subject, workspacePrefix); ok && protocol.CheckID("workspace", id) == nil {
 			if err := fn(id); err != nil {
 				return err
 			}
