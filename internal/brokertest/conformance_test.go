@@ -37,12 +37,12 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 	// Cases that follow the ledger or the due wake-ups share one consumer, so they run one
 	// after another, and alone.
 	t.Run("shared", func(t *testing.T) {
-		for _, c := range sharedCases {
+		for _, c := range slices.Concat(sharedCases, signalCases) {
 			t.Run(c.name, func(t *testing.T) { c.run(newCase(t, 2*waitTimeout)) })
 		}
 	})
 	t.Run("own", func(t *testing.T) {
-		for _, cases := range [][]conformanceCase{ledgerCases, tailCases, queueCases, turnCases, directoryCases, blobCases, serveCases, everywhereCases, workspaceCases} {
+		for _, cases := range [][]conformanceCase{ledgerCases, tailCases, queueCases, turnCases, directoryCases, blobCases, serveCases, everywhereCases, workspaceCases, recordCases} {
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
