@@ -206,7 +206,7 @@ func (c *Session) Hints(ctx context.Context, filter HintFilter) (hints <-chan Hi
 		}
 		following, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		h.subscribers, h.stop = map[chan Hint]func(*protocol.Change) bool{}, cancel
-		go h.follow(following, c.s.b, ledger.Last+1, h.subscribers) // ends with its last subscriber
+		go h.follow(following, c.s.b, ledger.End(), h.subscribers) // ends with its last subscriber
 	}
 	channel, subscribers := make(chan Hint, hintsHeld), h.subscribers
 	subscribers[channel] = func(change *protocol.Change) bool {
@@ -231,8 +231,8 @@ func (h *hub) drop(subscribers map[chan Hint]func(*protocol.Change) bool, channe
 	}
 }
 
-// follow gives the entries from a sequence on to a set of subscribers. Its end ends them all.
-func (h *hub) follow(ctx context.Context, b *broker.Broker, from uint64, subscribers map[chan Hint]func(*protocol.Change) bool) {
+// follow gives the entries behind a cursor to a set of subscribers. Its end ends them all.
+func (h *hub) follow(ctx context.Context, b *broker.Broker, from broker.Cursor, subscribers map[chan Hint]func(*protocol.Change) bool) {
 	_ = b.Tail(ctx, from, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil { // an unreadable entry changed nothing

@@ -145,7 +145,7 @@ func TestRefusedResultThatCouldNotBeReported(t *testing.T) {
 func waiting(t *testing.T, b *broker.Broker, ticket string) <-chan error {
 	waited := make(chan error, 1)
 	go func() {
-		_, err := b.Wait(t.Context(), ticket, broker.Closed)
+		_, err := brokertest.Wait(t.Context(), b, ticket, brokertest.Closed)
 		waited <- err
 	}()
 	synctest.Wait()
@@ -160,7 +160,7 @@ func TestWaitRidesOutAnOutage(t *testing.T) {
 		b, claim, _ := claimed(t, engine)
 		waited := waiting(t, b, claim.Ticket)
 		engine.Disconnect()
-		if _, err := b.Wait(t.Context(), claim.Ticket, broker.Closed); !errors.Is(err, broker.ErrUnreachable) {
+		if _, err := brokertest.Wait(t.Context(), b, claim.Ticket, brokertest.Closed); !errors.Is(err, broker.ErrUnreachable) {
 			t.Errorf("a first read with the engine away: %v, want ErrUnreachable", err)
 		}
 		time.Sleep(time.Minute) // the bubble's clock: nothing waits

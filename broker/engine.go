@@ -50,7 +50,8 @@ type Entry struct {
 	Body   []byte    // a protocol.Record
 }
 
-// LedgerInfo identifies a ledger and its range.
+// LedgerInfo identifies a ledger and its range. That of a ledger of several partitions has the first
+// one's, and the Others.
 type LedgerInfo struct {
 	Created time.Time // of the ledger itself, UTC: each ledger has its own
 	Began   time.Time // no entry is older; before Created if restored from a backup
@@ -61,6 +62,8 @@ type LedgerInfo struct {
 	Messages uint64    // current number; 0 is none or unknown
 	Handoffs uint64    // that it has any entry of; 0 is none or unknown
 	Accepted []Range   // of lost entries whose loss a person has accepted
+
+	Others []LedgerInfo // the further partitions
 }
 
 // Lost reports whether all entries of a range are known to be lost.
@@ -172,26 +175,26 @@ type LedgerReader interface {
 	Last(ctx context.Context, ticket string, min uint64) (Entry, error)
 	// Next reads the ticket's first entry with a sequence greater than after, from the leader.
 	Next(ctx context.Context, ticket string, after uint64) (Entry, error)
-	// Since reads from the leader the first entry stored at or after an instant of the engine's clock.
-	// ErrNotFound: there is none.
-	Since(ctx context.Context, at time.Time) (Entry, error)
+	// Since reads from the leader where the entries stored at or after an instant of the engine's clock
+	// begin. It is the end of the ledger if there are none.
+	Since(ctx context.Context, at time.Time) (Cursor, error)
 	// Heads calls fn with the last entry of every ticket, in the order of their sequences, up to the
 	// ledger's end when the call began. Newer entries may appear meanwhile; on replicas a ticket may
 	// then come twice, its last entry last.
 	Heads(ctx context.Context, fn func(Entry) error) error
-	// Entries calls fn with every entry from the sequence from, in order, up to the ledger's end when
-	// the call began.
-	Entries(ctx context.Context, from uint64, fn func(Entry) error) error
+	// Entries calls fn with every entry behind a cursor, in the order of their sequences, up to the
+	// ledger's end when the call began.
+	Entries(ctx context.Context, from Cursor, fn func(Entry) error) error
 	// LedgerInfo reads the ledger's range from the leader: no append that was acknowledged before the
 	// call has a higher sequence than its Last.
 	LedgerInfo(ctx context.Context) (LedgerInfo, error)
-	// Tail calls fn with every message of the ledger from the sequence from, in order and without a
-	// gap. It starts with the stored messages and continues with new ones until ctx ends; from 0 means
-	// the first that exists. A malformed message, which never becomes an entry, has no Ticket. Tail
-	// does not retry: if it can no longer guarantee the order, it ends with ErrUnreachable, and the
-	// caller resumes after its last message. It ends with ErrLedgerChanged if the ledger does not
-	// continue from there.
-	Tail(ctx context.Context, from uint64, fn func(Entry) error) error
+	// Tail calls fn with every message of the ledger behind a cursor, those of each partition in order
+	// and without a gap. It starts with the stored messages and continues with new ones until ctx ends.
+	// A malformed message, which never becomes an entry, has no Ticket. Tail does not retry: if it can
+	// no longer guarantee the order, it ends with ErrUnreachable, and the caller resumes after its last
+	// messages. It ends with ErrLedgerChanged if the ledger does not continue from there. fn is called
+	// by one goroutine at a time.
+	Tail(ctx context.Context, from Cursor, fn func(Entry) error) error
 }
 
 // Ledger keeps the appends of all handoffs, those of each partition in one order, and reports new

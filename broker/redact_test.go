@@ -95,7 +95,7 @@ func TestNothingSaidKeepsSecrets(t *testing.T) {
 			continue
 		}
 		stored := ""
-		err := engine.Entries(ctx, 0, func(e broker.Entry) error {
+		err := engine.Entries(ctx, nil, func(e broker.Entry) error {
 			stored += string(e.Body)
 			return nil
 		})

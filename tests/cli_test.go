@@ -347,7 +347,7 @@ func cmdLedger(ts *testscript.TestScript, neg bool, args []string) {
 	engine := dialScript(ctx, ts)
 	defer func() { _ = engine.Close() }()
 	count := 0
-	ts.Check(engine.Entries(ctx, 1, func(e broker.Entry) error {
+	ts.Check(engine.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		r, err := broker.RecordOf(e)
 		if err != nil || !slices.ContainsFunc(r.Events, isSettlement) {
 			count++

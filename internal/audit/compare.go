@@ -25,13 +25,15 @@ func VerifyAgainst(ctx context.Context, dir string, ledger Ledger, progress func
 	if err != nil {
 		return Report{}, err
 	}
-	next, stop := iter.Pull2(entries(ctx, ledger, span.First))
-	defer stop()
-	v.ledger = &comparison{first: span.First, next: next}
+	for p, part := range span.Partitions() {
+		next, stop := iter.Pull2(entries(ctx, ledger, span, p))
+		defer stop()
+		v.ledger = append(v.ledger, &comparison{first: part.First, next: next})
+	}
 	return v.verify()
 }
 
-// comparison reads the ledger in parallel to a directory.
+// comparison reads a partition of the ledger in parallel to a directory.
 type comparison struct {
 	first uint64 // the ledger dropped earlier entries for their age
 	next  func() (broker.Entry, error, bool)
@@ -41,10 +43,15 @@ type comparison struct {
 // errStopped ends Entries.
 var errStopped = errors.New("stopped")
 
-// entries are the entries of a ledger. An error is the last element.
-func entries(ctx context.Context, ledger Ledger, from uint64) iter.Seq2[broker.Entry, error] {
+// entries are the entries of a partition. An error is the last element.
+func entries(ctx context.Context, ledger Ledger, span broker.LedgerInfo, p int) iter.Seq2[broker.Entry, error] {
+	from := span.End()
+	from[p] = span.Partitions()[p].First
 	return func(yield func(broker.Entry, error) bool) {
 		err := ledger.Entries(ctx, from, func(e broker.Entry) error {
+			if broker.PartitionOf(e.Seq) != p { // a newer entry of another one
+				return nil
+			}
 			if !yield(e, nil) {
 				return errStopped
 			}
@@ -58,8 +65,16 @@ func entries(ctx context.Context, ledger Ledger, from uint64) iter.Seq2[broker.E
 
 // compareEntry compares an append with the ledger, if VerifyAgainst was called.
 func (v *fileVerifier) compareEntry(e broker.Entry, at Problem) error {
-	c := v.ledger
-	if c == nil || e.Seq < c.first || e.Ticket == "" {
+	if v.ledger == nil || e.Ticket == "" {
+		return nil
+	}
+	p := broker.PartitionOf(e.Seq)
+	if p >= len(v.ledger) {
+		v.addProblem(at, KindMissing, "is in the export, and the ledger has no partition of it")
+		return nil
+	}
+	c := v.ledger[p]
+	if e.Seq < c.first {
 		return nil
 	}
 	for c.entry.Seq < e.Seq {

@@ -116,8 +116,10 @@ func bodyRefs(c protocol.Change) []protocol.BlobRef {
 }
 
 // End completes the export with its end line.
-func (x *Export) End() error {
-	if err := x.enc.addEnd(&x.buf); err != nil {
+func (x *Export) End() error { return x.endAt(nil) }
+
+func (x *Export) endAt(next broker.Cursor) error {
+	if err := x.enc.addEnd(&x.buf, next); err != nil {
 		return err
 	}
 	return x.flush()
@@ -133,8 +135,8 @@ func (x *Export) flush() error {
 }
 
 const (
-	// filePattern matches the files of a directory of exports. Their names begin with their first
-	// sequence, so that they sort in the order of the ledger.
+	// filePattern matches the files of a directory of exports. Their names have the number of entries
+	// before them, plus one, so that they sort in their order: with one partition their first sequence.
 	filePattern    = "audit-*.jsonl"
 	fileNameFormat = "audit-%020d.jsonl"
 	lockName       = "export.lock"
@@ -178,12 +180,18 @@ func ExportDir(ctx context.Context, ledger Ledger, dir string, progress func(seq
 	if err != nil {
 		return done, err
 	}
-	from, err := before.next(dir, span)
-	if err != nil || span.Last == 0 {
+	place, err := before.next(dir, span)
+	if err != nil {
 		return done, err
 	}
-	reportProgress := throttle(progress)
-	name := fmt.Sprintf(fileNameFormat, max(before.seq+1, span.First))
+	from, left := slices.Clone(place), span.Behind(place)
+	if p := broker.PartitionOf(before.seq); before.seq > 0 && before.seq >= span.Partitions()[p].First {
+		from[p] = before.seq // to compare both
+	} else if left == 0 {
+		return done, nil
+	}
+	reportProgress, last := throttle(progress), span.End().Count()
+	name := fmt.Sprintf(fileNameFormat, max(before.place.Count()+1, span.First))
 	var readErr error
 	err = WriteFile(filepath.Join(dir, name), func(to io.Writer) error {
 		x := NewExport(to, ledger)
@@ -198,8 +206,12 @@ func ExportDir(ctx context.Context, ledger Ledger, dir string, progress func(seq
 			} else if done.Last = e.Seq; done.First == 0 {
 				done.First = e.Seq
 			}
-			reportProgress(e.Seq, span.Last)
-			if e.Seq >= span.Last {
+			if !place.Passed(e.Seq) {
+				place.Pass(e.Seq)
+				left = span.Behind(place)
+			}
+			reportProgress(last-left, last)
+			if left == 0 {
 				return errTailDone
 			}
 			return nil
@@ -207,7 +219,10 @@ func ExportDir(ctx context.Context, ledger Ledger, dir string, progress func(seq
 		if done.First == 0 {
 			return errNothingNew
 		}
-		return x.End()
+		if len(place) == 1 {
+			return x.End()
+		}
+		return x.endAt(place)
 	})
 	switch {
 	case err == nil:
@@ -223,11 +238,13 @@ func ExportDir(ctx context.Context, ledger Ledger, dir string, progress func(seq
 	return done, readErr
 }
 
-// exportEnd is the end of a directory of exports: its last entry, and the hash of its last line.
+// exportEnd is the end of a directory of exports: its last entry, the place behind its entries, and the
+// hash of its last line.
 type exportEnd struct {
-	seq  uint64
-	hash string
-	prev string
+	seq   uint64
+	place broker.Cursor
+	hash  string
+	prev  string
 }
 
 // lastExported reads the newest file of a directory.
@@ -255,6 +272,11 @@ func lastExported(dir string) (end exportEnd, err error) {
 		}
 		if complete = bytes.HasPrefix(text, []byte(`{"event_type":"`+endEventType+`"`)); complete {
 			end.prev = broker.HashOf(text)
+			var last endLine
+			if err := json.Unmarshal(text, &last); err != nil {
+				return end, err
+			}
+			end.place = last.Next
 		}
 		if bytes.Contains(text, entryMarker) {
 			entry = append(entry[:0], text...)
@@ -265,19 +287,24 @@ func lastExported(dir string) (end exportEnd, err error) {
 		return end, fmt.Errorf("%s is damaged, and no export continues it: see handoff audit verify %s", newest, dir)
 	}
 	end.seq, end.hash = line.Seq, line.Hash
+	end.place.Pass(line.Seq)
 	return end, nil
 }
 
-// next is where to read the ledger from: at the last exported entry, if the ledger still has it,
-// to compare both.
-func (end exportEnd) next(dir string, span broker.LedgerInfo) (uint64, error) {
-	switch {
-	case end.seq > span.Last:
-		return 0, fmt.Errorf("%w: it ends at entry %d, and %s at entry %d of another; export into another directory", broker.ErrLedgerChanged, span.Last, dir, end.seq)
-	case end.seq > 0 && end.seq+1 < span.First:
-		return 0, fmt.Errorf("%w: the entries %d to %d were dropped for their age before they were exported; export the others into another directory", broker.ErrLedgerChanged, end.seq+1, span.First-1)
+// next is the place behind the exported entries that the ledger still has.
+func (end exportEnd) next(dir string, span broker.LedgerInfo) (broker.Cursor, error) {
+	from := span.Begin()
+	for p, part := range span.Partitions() {
+		next := end.place.Next(p)
+		switch {
+		case next > part.Last+1:
+			return nil, fmt.Errorf("%w: it ends at entry %d, and %s at entry %d of another; export into another directory", broker.ErrLedgerChanged, part.Last, dir, next-1)
+		case next > 0 && next < part.First:
+			return nil, fmt.Errorf("%w: the entries %d to %d were dropped for their age before they were exported; export the others into another directory", broker.ErrLedgerChanged, next, part.First-1)
+		}
+		from[p] = max(next, part.First)
 	}
-	return max(end.seq, span.First), nil
+	return from, nil
 }
 
 // WriteFile writes a file that appears, or replaces an earlier one, when it is complete and durable.

@@ -94,7 +94,7 @@ type cutOff struct {
 	cut   func() error
 }
 
-func (c cutOff) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (c cutOff) Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	return c.Ledger.Tail(ctx, from, func(e broker.Entry) error {
 		if e.Seq > c.after {
 			if err := c.cut(); err != nil {

@@ -82,7 +82,9 @@ type bodyLine struct {
 type endLine struct {
 	EventType string `json:"event_type"`
 	Lines     int    `json:"lines"` // before it, in this file
-	Prev      string `json:"prev"`
+	// Next, in a directory of a ledger of several partitions, is the place up to which it is exported.
+	Next broker.Cursor `json:"next,omitempty"`
+	Prev string        `json:"prev"`
 }
 
 // entry is the append as it was read from the ledger.
@@ -129,8 +131,8 @@ func (e *encoder) addLines(to *bytes.Buffer, lines []recordLine) error {
 }
 
 // addEnd writes the end line of a file.
-func (e *encoder) addEnd(to *bytes.Buffer) error {
-	return e.addLine(to, endLine{endEventType, e.lines, e.prev})
+func (e *encoder) addEnd(to *bytes.Buffer, next broker.Cursor) error {
+	return e.addLine(to, endLine{endEventType, e.lines, next, e.prev})
 }
 
 func (e *encoder) addLine(to *bytes.Buffer, v any) error {

@@ -13,8 +13,8 @@ import (
 // Ledger reads the ledger. broker.Broker implements it.
 type Ledger interface {
 	Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error)
-	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
-	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error
+	Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error
 	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
 	Package(ctx context.Context, ticket string) (json.RawMessage, error)
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)

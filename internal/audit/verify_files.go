@@ -53,14 +53,14 @@ type fileVerifier struct {
 	isDir    bool // the files are a directory of ExportDir
 	progress func(at, last uint64)
 	bodies   map[string]bool // the digests of bodies that were read
-	ledger   *comparison     // nil without one
+	ledger   []*comparison   // by partition; nil without one
 
-	firstLine bool         // no line was read yet
-	prevHash  string       // hash of the previous line
-	lastSeq   uint64       // in a directory: the last entry
-	firstSeq  uint64       // in a directory: its first entry
-	pending   []recordLine // records before the line with their append
-	endSeen   bool         // the end line of this file was read
+	firstLine bool          // no line was read yet
+	prevHash  string        // hash of the previous line
+	next      broker.Cursor // in a directory: behind the last entries
+	first     broker.Cursor // in a directory: its first entries
+	pending   []recordLine  // records before the line with their append
+	endSeen   bool          // the end line of this file was read
 }
 
 // offsetBits is how many bits of a location are the offset; the others are the number of the file.
@@ -91,7 +91,8 @@ func (v *fileVerifier) rereadLine(ticket string, location uint64) (broker.Entry,
 // ledger from some entry on; handoffs submitted before have their start elsewhere. A single file
 // has no such bound, but its chain of lines shows a removed one.
 func (v *fileVerifier) startExpected(submitted uint64) bool {
-	return v.isDir && (submitted == 0 || submitted >= v.firstSeq)
+	first := v.first.Next(broker.PartitionOf(submitted))
+	return v.isDir && (submitted == 0 || first > 0 && submitted >= first)
 }
 
 func (v *fileVerifier) verifyFile(i int) error {
@@ -200,12 +201,12 @@ func (v *fileVerifier) verifyRecord(line recordLine, location uint64, at Problem
 	e := line.entry()
 	at.Seq, at.Ticket = e.Seq, e.Ticket
 	if v.isDir {
-		if v.firstSeq == 0 {
-			v.firstSeq = e.Seq
-		} else if e.Seq != v.lastSeq+1 {
-			v.addProblem(at, KindMissing, "entry %d follows entry %d: the entries between them are not in the directory", e.Seq, v.lastSeq)
+		if next := v.next.Next(broker.PartitionOf(e.Seq)); next == 0 {
+			v.first.Begin(e.Seq)
+		} else if e.Seq != next {
+			v.addProblem(at, KindMissing, "entry %d follows entry %d: the entries between them are not in the directory", e.Seq, next-1)
 		}
-		v.lastSeq = e.Seq
+		v.next.Begin(e.Seq + 1)
 	}
 	if hash := broker.HashOf(e.Body); hash != line.Hash {
 		v.addProblem(at, KindHash, "has an append with the hash %s, and names the hash %s: one of them was changed", shortHash(hash), shortHash(line.Hash))

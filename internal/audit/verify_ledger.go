@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -23,7 +24,8 @@ type gap struct{ from, to uint64 }
 func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last uint64), checks ...Check) (Report, error) {
 	var report Report
 	span, err := ledger.LedgerInfo(ctx)
-	if err != nil || span.Last < span.First {
+	parts := span.Partitions()
+	if err != nil || !slices.ContainsFunc(parts, func(p broker.LedgerInfo) bool { return p.First <= p.Last }) {
 		return report, err
 	}
 	c := newChainVerifier(&report, checks...)
@@ -35,37 +37,49 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 		return e, err
 	}
 	c.readBody = func(ref protocol.BlobRef) ([]byte, error) { return ledger.Blob(ctx, ref) }
-	c.mustHaveStart = func(submitted uint64) bool { return submitted == 0 || submitted >= span.First }
+	c.mustHaveStart = func(submitted uint64) bool {
+		p := broker.PartitionOf(submitted)
+		return submitted == 0 || p < len(parts) && submitted >= parts[p].First
+	}
 	var gaps []gap
-	next, reportProgress := uint64(0), throttle(progress)
-	err = ledger.Entries(ctx, 0, func(e broker.Entry) error {
+	var done broker.Cursor
+	reportProgress, last := throttle(progress), span.End().Count()
+	err = ledger.Entries(ctx, nil, func(e broker.Entry) error {
+		p := broker.PartitionOf(e.Seq)
+		if p >= len(parts) { // it was added meanwhile
+			return nil
+		}
+		next := done.Next(p)
 		if next == 0 { // the ledger may have dropped more since
-			next = max(span.First, 1)
+			next = parts[p].First
 			if e.Seq > next {
-				if now, err := ledger.LedgerInfo(ctx); err == nil && now.First == e.Seq {
-					next, span.First = e.Seq, e.Seq
+				if now, err := ledger.LedgerInfo(ctx); err == nil && now.Partitions()[p].First == e.Seq {
+					next, parts[p].First = e.Seq, e.Seq
 				}
 			}
 		}
 		if e.Seq > next {
 			gaps = append(gaps, gap{next, e.Seq - 1})
 		}
-		next = e.Seq + 1
-		reportProgress(e.Seq, span.Last)
+		done.Pass(e.Seq)
+		reportProgress(last-span.Behind(done), last)
 		return c.verify(e, e.Seq, Problem{})
 	})
 	if err != nil {
 		return report, err
 	}
-	if next <= span.Last { // Entries skipped the end
-		gaps = append(gaps, gap{max(next, span.First), span.Last})
-	}
-	switch {
-	case span.First <= 1:
-	case !span.MayHaveDropped(time.Now()):
-		report.addProblem(Problem{Kind: KindMissing, Seq: 1, Message: fmt.Sprintf("the ledger begins at entry %d, and is too young to have dropped earlier entries for their age", span.First)})
-	default:
-		report.addNote("the ledger begins at entry %d: earlier entries were dropped for their age", span.First)
+	for p, part := range parts {
+		if next := done.Next(p); next <= part.Last && part.First <= part.Last { // Entries skipped the end
+			gaps = append(gaps, gap{max(next, part.First), part.Last})
+		}
+		first := broker.PartitionBase(p) + 1
+		switch {
+		case part.First <= first || part.Last < part.First:
+		case !part.MayHaveDropped(time.Now()):
+			report.addProblem(Problem{Kind: KindMissing, Seq: first, Message: fmt.Sprintf("the ledger begins at entry %d, and is too young to have dropped earlier entries for their age", part.First)})
+		default:
+			report.addNote("the ledger begins at entry %d: earlier entries were dropped for their age", part.First)
+		}
 	}
 	for i, g := range gaps {
 		if err := c.reportGap(ctx, ledger, g, i < gapsReadMax); err != nil {
@@ -86,7 +100,16 @@ func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, rea
 		c.report.addProblem(Problem{Kind: KindMissing, Seq: from, Message: message})
 	}
 	for read && g.from <= g.to {
-		err := ledger.Tail(ctx, g.from, func(e broker.Entry) error {
+		span, err := ledger.LedgerInfo(ctx)
+		if err != nil {
+			return err
+		}
+		from := span.End()
+		from[broker.PartitionOf(g.from)] = g.from
+		err = ledger.Tail(ctx, from, func(e broker.Entry) error {
+			if broker.PartitionOf(e.Seq) != broker.PartitionOf(g.from) {
+				return nil
+			}
 			if e.Seq > g.from { // their loss was accepted
 				missing(g.from, min(e.Seq-1, g.to))
 			}

@@ -124,7 +124,7 @@ func TestVerifyLedgerOfJetStream(t *testing.T) {
 	w := newFixture(t)
 	w.mixedHandoffs()
 	var bodies []broker.Entry
-	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
+	w.must(w.b.Entries(w.ctx, nil, func(e broker.Entry) error {
 		e.Body = bytes.Clone(e.Body)
 		bodies = append(bodies, e)
 		return nil

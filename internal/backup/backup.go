@@ -82,8 +82,12 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, progress Progress) (M
 	if err != nil {
 		return m, err
 	}
+	partitions, err := partitionsOf(engine)
+	if err != nil {
+		return m, err
+	}
 	// The ledger goes first: a body is stored before the entry that refers to it.
-	for _, name := range jetstream.LastingStreams {
+	for _, name := range lastingStreams(partitions) {
 		s, err := writeStream(ctx, engine, filepath.Join(dir, name), name, progress)
 		if name == jetstream.WorkspaceStream && errors.Is(err, broker.ErrNoTopology) {
 			continue // an engine may keep no workspaces
@@ -97,6 +101,23 @@ func Write(ctx context.Context, nc *nats.Conn, dir string, progress Progress) (M
 		return m, err
 	}
 	return m, syncPath(dir)
+}
+
+// lastingStreams returns the names of the streams in a backup of a ledger of n partitions.
+func lastingStreams(n int) []string {
+	return append(jetstream.LedgerStreams(n), jetstream.LastingStreams[1:]...)
+}
+
+// partitionsOf reads the number of partitions of the ledger.
+func partitionsOf(engine *jsm.Manager) (int, error) {
+	ledger, err := engine.LoadStream(jetstream.LedgerStream)
+	if jsm.IsNatsError(err, uint16(nats.JSErrCodeStreamNotFound)) {
+		return 1, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read stream %s: %w", jetstream.LedgerStream, err)
+	}
+	return jetstream.PartitionsIn(ledger.Metadata()), nil
 }
 
 func createEmptyDir(dir string) error {
@@ -168,13 +189,7 @@ func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, pro
 	if err != nil {
 		return false, err
 	}
-	var meta struct {
-		State api.StreamState `json:"state"`
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, jsm.SnapshotMetaFile))
-	if err == nil {
-		err = json.Unmarshal(raw, &meta)
-	}
+	meta, err := snapshotMeta(dir)
 	if err != nil {
 		return false, err
 	}
@@ -187,6 +202,20 @@ func (s *Stream) snapshot(ctx context.Context, from *jsm.Stream, dir string, pro
 		return false, err
 	}
 	return report.Messages == s.Messages, nil
+}
+
+// snapshotInfo describes the stream of a snapshot.
+type snapshotInfo struct {
+	Config api.StreamConfig `json:"config"`
+	State  api.StreamState  `json:"state"`
+}
+
+func snapshotMeta(dir string) (meta snapshotInfo, err error) {
+	raw, err := os.ReadFile(filepath.Join(dir, jsm.SnapshotMetaFile))
+	if err == nil {
+		err = json.Unmarshal(raw, &meta)
+	}
+	return meta, err
 }
 
 func fileDigest(path string) (sum string, n int64, err error) {
@@ -225,12 +254,17 @@ func check(dir string) (Manifest, error) {
 	if m.Format != format {
 		return m, protocol.Errorf(protocol.CodeVersion, "dir", "the backup has format %d, and this version reads %d; use the version that made it, or a newer one", m.Format, format)
 	}
-	for i, name := range jetstream.LastingStreams {
+	partitions := 1
+	if meta, err := snapshotMeta(filepath.Join(dir, jetstream.LedgerStream)); err == nil { // else its digest is wrong
+		partitions = jetstream.PartitionsIn(meta.Config.Metadata)
+	}
+	names := lastingStreams(partitions)
+	for i, name := range names {
 		if name == jetstream.WorkspaceStream && len(m.Streams) == i {
 			continue
 		}
-		if i >= len(m.Streams) || len(m.Streams) > len(jetstream.LastingStreams) || m.Streams[i].Name != name {
-			return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup does not name the streams %v", jetstream.LastingStreams)
+		if i >= len(m.Streams) || len(m.Streams) > len(names) || m.Streams[i].Name != name {
+			return m, protocol.Errorf(protocol.CodeMalformed, "dir", "the backup does not name the streams %v", names)
 		}
 		for _, f := range m.Streams[i].Files {
 			if !filepath.IsLocal(f.Name) || filepath.Base(f.Name) != f.Name {

@@ -2,19 +2,17 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/jsm.go"
-	"github.com/nats-io/jsm.go/api"
 	"github.com/nats-io/nats.go"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -51,7 +49,8 @@ func Restore(ctx context.Context, nc *nats.Conn, dir string, t jetstream.Topolog
 // a ledger before it removes any.
 func removeEmptyStreams(engine *jsm.Manager) error {
 	var there []*jsm.Stream
-	for _, name := range jetstream.Streams {
+	names := slices.Concat(jetstream.Streams, jetstream.LedgerStreams(broker.PartitionsMax)[1:], jetstream.WorkStreams(broker.PartitionsMax)[1:], jetstream.TimerStreams(broker.PartitionsMax)[1:])
+	for _, name := range names {
 		s, err := engine.LoadStream(name)
 		switch {
 		case jsm.IsNatsError(err, uint16(nats.JSErrCodeStreamNotFound)):
@@ -59,12 +58,12 @@ func removeEmptyStreams(engine *jsm.Manager) error {
 		case err != nil:
 			return fmt.Errorf("read stream %s: %w", name, err)
 		}
-		if name == jetstream.LedgerStream {
+		if jetstream.BaseOf(name) == jetstream.LedgerStream {
 			state, err := s.State()
 			if err != nil {
 				return fmt.Errorf("read stream %s: %w", name, err)
 			}
-			if state.LastSeq > 0 {
+			if state.LastSeq > broker.PartitionBase(broker.PartitionOf(state.LastSeq)) {
 				return protocol.Errorf(protocol.CodeConflict, "engine", "has a ledger already, of %d entries, and nothing was changed: restore into a new engine, or remove the old ledger first: nats stream rm %s", state.Msgs, name)
 			}
 		}
@@ -103,21 +102,15 @@ func restoreWithRetries(ctx context.Context, engine *jsm.Manager, dir string, s 
 }
 
 func restoreStream(ctx context.Context, engine *jsm.Manager, dir string, s Stream, t jetstream.Topology, progress Progress) error {
-	var meta struct {
-		Config api.StreamConfig `json:"config"`
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, jsm.SnapshotMetaFile))
-	if err == nil {
-		err = json.Unmarshal(raw, &meta)
-	}
+	meta, err := snapshotMeta(dir)
 	if err != nil {
 		return err
 	}
 	cfg := meta.Config
 	cfg.Replicas = max(t.Replicas, 1)
 	cfg.Placement = nil // of the old servers
-	if s.Name == jetstream.LedgerStream {
-		cfg.Metadata = t.RestoredMetadata(cfg.Metadata, s.Created, time.Now())
+	if jetstream.BaseOf(s.Name) == jetstream.LedgerStream {
+		cfg.Metadata = t.RestoredMetadata(s.Name, cfg.Metadata, s.Created, time.Now())
 	}
 	_, state, err := engine.RestoreSnapshotFromDirectory(ctx, s.Name, dir, jsm.RestoreConfiguration(cfg),
 		jsm.RestoreNotify(func(p jsm.RestoreProgress) { progress(s.Name, p.BytesSent(), uint64(s.Bytes)) }))

@@ -79,12 +79,12 @@ const (
 	storedMax    = 100_000_000
 	roundsMax    = 100
 
-	// OpenDefault is how many handoffs are open at most in a closed loop. It is more than
+	// openDefault is how many handoffs are open at most in a closed loop. It is more than
 	// slots and submitters hold together, and few enough that the time in a queue does not
 	// dominate the latency.
-	OpenDefault = 1_024
-	// OpenRateDefault is the same at a fixed rate, where a growing queue must be visible.
-	OpenRateDefault = 100_000
+	openDefault = 1_024
+	// openRateDefault is the same at a fixed rate, where a growing queue must be visible.
+	openRateDefault = 100_000
 	openMax         = 10_000_000
 
 	// DeferredDefault is the share of handoffs that are deferred.
@@ -108,6 +108,9 @@ type Config struct {
 	// Replicas is 1 or 3; three are nodes in this process. 0 is 1. An existing engine
 	// keeps its own.
 	Replicas int `flag:"replicas" doc:"1, or 3 nodes in this process; with --nats, make the streams there with so many"`
+
+	// Partitions is that of jetstream.Topology. Stored and Baseline are for one.
+	Partitions int `flag:"partitions" doc:"divide the ledger into {N} partitions (default 1); with --nats, the one there"`
 
 	// Packages are submitted in turn, each with its source, target, key, task id and
 	// instant replaced (ReadPackages); none are packages of Size bytes.
@@ -221,6 +224,8 @@ func (c Config) Validate() error {
 		return protocol.Errorf(protocol.CodeInvalid, "rate", "is %v, must be 0 to %d handoffs a second", c.Rate, rateMax)
 	case c.Deferred > 1:
 		return protocol.Errorf(protocol.CodeInvalid, "deferred", "is %v, must be a share of at most 1", c.Deferred)
+	case c.Partitions > 1 && (c.Stored > 0 || c.Baseline):
+		return protocol.Errorf(protocol.CodeInvalid, "partitions", "are %d, and stored handoffs and the bare engine need one", c.Partitions)
 	case c.Replicas != 0 && c.Replicas != 1 && c.Replicas != 3:
 		return protocol.Errorf(protocol.CodeInvalid, "replicas", "is %d, must be 1 or 3", c.Replicas)
 	case c.Fsync != "" && c.Fsync != embedded.FsyncAlways && c.Fsync != embedded.FsyncInterval:
@@ -256,9 +261,9 @@ func (c Config) withDefaults() Config {
 	c.Rounds = cmp.Or(c.Rounds, 1)
 	c.Probes = cmp.Or(c.Probes, ProbeDefault)
 	if c.Rate > 0 {
-		c.Open = cmp.Or(c.Open, OpenRateDefault)
+		c.Open = cmp.Or(c.Open, openRateDefault)
 	}
-	c.Open = cmp.Or(c.Open, OpenDefault)
+	c.Open = cmp.Or(c.Open, openDefault)
 	c.Duration = cmp.Or(c.Duration, DurationDefault)
 	c.Warmup = cmp.Or(c.Warmup, WarmupDefault)
 	c.Drain = cmp.Or(c.Drain, drainDefault)
@@ -307,17 +312,19 @@ func openDeployment(ctx context.Context, cfg Config, dir string) (_ *deployment,
 func (d *deployment) start(ctx context.Context) (err error) {
 	// As in handoff dev: where every write of the ledger is synced, the streams derived
 	// from it need not be.
-	topology := jetstream.Topology{Replicas: d.cfg.Replicas, AsyncWork: d.cfg.Fsync == embedded.FsyncAlways}
+	topology := jetstream.Topology{Replicas: d.cfg.Replicas, Partitions: d.cfg.Partitions, AsyncWork: d.cfg.Fsync == embedded.FsyncAlways}
 	if d.cfg.Replicas > 1 {
 		if d.cluster, err = embedded.StartCluster(ctx, d.cfg.Replicas, d.dir, d.fsync()); err != nil {
 			return err
 		}
 		return ensureTopology(ctx, d.cluster.Nodes[0], topology)
 	}
-	if d.node, err = embedded.Start(ctx, embedded.Config{Dir: d.dir, Fsync: d.fsync(), DontListen: d.cfg.Processes == 0, Log: d.cfg.Log}); err != nil {
-		return err
-	}
-	return ensureTopology(ctx, d.node, topology)
+	// A node stages its batches in memory if it has its ledger before it serves clients.
+	d.node, err = embedded.Start(ctx, embedded.Config{
+		Dir: d.dir, Fsync: d.fsync(), DontListen: d.cfg.Processes == 0, Log: d.cfg.Log,
+		Prepare: topology.Prepare,
+	})
+	return err
 }
 
 func ensureTopology(ctx context.Context, node *embedded.Node, t jetstream.Topology) error {
@@ -390,6 +397,26 @@ type engineCounters struct {
 	streams    map[string]jetstream.StreamStatus
 	deliveries jetstream.Deliveries
 	node       embedded.Stats // of all nodes of our own together
+}
+
+// bytes and stored return the size and the last sequences of the streams of one kind, of all partitions
+// together.
+func (c engineCounters) bytes(base string) (n uint64) {
+	for name, s := range c.streams {
+		if jetstream.BaseOf(name) == base {
+			n += s.Bytes
+		}
+	}
+	return n
+}
+
+func (c engineCounters) stored(base string) (n uint64) {
+	for name, s := range c.streams {
+		if jetstream.BaseOf(name) == base {
+			n += s.LastSeq
+		}
+	}
+	return n
 }
 
 // readCounters reads the engine's counters, before or after a measurement, never during one.

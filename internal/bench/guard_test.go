@@ -24,8 +24,8 @@ const (
 	guardLedgerBytes = 5_950 // of the three appends as stored
 	guardFirstBytes  = 2_700 // of the first of them, which has the package
 	guardOfferBytes  = 2_080
-	guardAllocs      = 305 // of sources, workers, supervisor and the engine itself
-	guardAllocBytes  = 77_000
+	guardAllocs      = 290 // of sources, workers, supervisor and the engine itself
+	guardAllocBytes  = 74_000
 
 	// Of all clients together. Pulls and acknowledgements are shared the more, the busier the
 	// workers are. Two of the messages in are hints, of a few bytes and without an answer.

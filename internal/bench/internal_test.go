@@ -71,7 +71,7 @@ func TestUnproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unproved *UnprovedError
-	_, err = proveRun(t.Context(), b, 0, "source", 3, s.ticketSum.Load())
+	_, err = proveRun(t.Context(), b, nil, "source", 3, s.ticketSum.Load())
 	if !errors.As(err, &unproved) || unproved.Found != 2 || unproved.Open != 1 || unproved.Wrong != 1 || unproved.Example == "" {
 		t.Errorf("%+v, %v", unproved, err)
 	}

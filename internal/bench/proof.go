@@ -20,15 +20,15 @@ type Proof struct {
 	Entries int64 `json:"entries"`
 }
 
-// proveRun reads the ledger after a sequence and checks that each submitted handoff of a source
+// proveRun reads the ledger behind a cursor and checks that each submitted handoff of a source
 // is there and closed once, with success, at its first attempt. sum is the sum of the hashes of
 // all submitted tickets.
-func proveRun(ctx context.Context, b *broker.Broker, after uint64, source string, submitted int64, sum uint64) (Proof, error) {
+func proveRun(ctx context.Context, b *broker.Broker, from broker.Cursor, source string, submitted int64, sum uint64) (Proof, error) {
 	proof := Proof{Submitted: submitted}
 	type fate struct{ closed, wrong bool }
 	fates := map[[16]byte]fate{}
 	found, open, wrong, example := uint64(0), 0, 0, ""
-	err := b.Entries(ctx, after+1, func(e broker.Entry) error {
+	err := b.Entries(ctx, from, func(e broker.Entry) error {
 		_, state, err := record.DecodeState(e.Body, e.Seq)
 		if err != nil {
 			return fmt.Errorf("ledger entry %d: %w", e.Seq, err)

@@ -95,7 +95,7 @@ type round struct {
 	processes    *processGroup // nil: the workers are in this process
 	measurements chan *measurement
 
-	ledgerStart uint64 // where the ledger ended before the round
+	ledgerStart broker.Cursor // where the ledger ended before the round
 	sizes       messageSizes
 }
 
@@ -167,7 +167,7 @@ func (r *round) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.ledgerStart = ledger.Last
+	r.ledgerStart = ledger.End()
 	return registerAgents(ctx, r.sources, r.agents)
 }
 
@@ -194,9 +194,7 @@ func (r *round) sampleSizes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	each := func(stream string) float64 {
-		return float64(after.streams[stream].Bytes-before.streams[stream].Bytes) / float64(n)
-	}
+	each := func(stream string) float64 { return float64(after.bytes(stream)-before.bytes(stream)) / float64(n) }
 	r.sizes = messageSizes{appendBytes: each(jetstream.LedgerStream), offerBytes: each(jetstream.WorkStream)}
 	return nil
 }
@@ -731,11 +729,11 @@ func (w *window) writeProfiles() (err error) {
 // engineFigures computes the work of the engine for each handoff between two readings.
 func (r *round) engineFigures(before, after engineCounters, each func(float64) float64) EngineFigures {
 	stored := func(stream string) float64 {
-		return each(float64(after.streams[stream].LastSeq - before.streams[stream].LastSeq))
+		return each(float64(after.stored(stream) - before.stored(stream)))
 	}
 	s := EngineFigures{
 		Appends: stored(jetstream.LedgerStream), Offers: stored(jetstream.WorkStream), Timers: stored(jetstream.TimerStream),
-		LedgerBytes: each(float64(after.streams[jetstream.LedgerStream].Bytes - before.streams[jetstream.LedgerStream].Bytes)),
+		LedgerBytes: each(float64(after.bytes(jetstream.LedgerStream) - before.bytes(jetstream.LedgerStream))),
 		FirstBytes:  r.sizes.appendBytes, OfferBytes: r.sizes.offerBytes,
 		OffersDelivered:  each(float64(after.deliveries.Offers - before.deliveries.Offers)),
 		EntriesDelivered: each(float64(after.deliveries.Entries - before.deliveries.Entries)),
@@ -746,7 +744,7 @@ func (r *round) engineFigures(before, after engineCounters, each func(float64) f
 		OutBytes:         each(float64(after.node.OutBytes - before.node.OutBytes)),
 	}
 	for name := range after.streams {
-		s.Messages += stored(name)
+		s.Messages += each(float64(after.streams[name].LastSeq - before.streams[name].LastSeq))
 	}
 	s.Other = s.Messages - s.Appends - s.Offers - s.Timers
 	return s

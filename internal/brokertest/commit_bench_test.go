@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/jetstream"
@@ -35,9 +33,7 @@ func BenchmarkCommit(b *testing.B) {
 func newCommitEngines(b *testing.B, inMemory bool) (singly, grouped broker.Engine) {
 	cfg := embedded.Config{DontListen: true}
 	if inMemory {
-		cfg.Prepare = func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-		}
+		cfg.Prepare = jetstream.Topology{}.Prepare
 	}
 	n := startNode(b, cfg)
 	engine := func(asyncWork bool) broker.Engine {

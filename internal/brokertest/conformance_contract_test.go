@@ -38,7 +38,8 @@ func testContractAtSubmission(k *kit) {
 	r.until("the contract is read", func() bool { // a follower may be behind
 		d, err := r.b.Directory(r.ctx)
 		r.must(err)
-		return d.Agents[strict].Contract != nil
+		profile, _ := d.Agent(strict)
+		return profile.Contract != nil
 	})
 	keyed := pkg("lead", strict)
 	keyed.Key = "contract"

@@ -25,6 +25,7 @@ var directoryCases = []conformanceCase{
 	{"the directory knows since when it is connected", directoryConnected},
 	{"last present is when the last holder that attended went", lastPresent},
 	{"slots are changed by one of two who read them", slots},
+	{"the use of a limited key is changed by one of two who read it", keyUses},
 	{"the health of an agent is changed by one of two who read it, and shows in the directory", health},
 	{"settings of the fleet are changed by one of two who read them", fleet},
 	{"departures are told after the directory has changed", departures},
@@ -161,12 +162,16 @@ func (k *kit) awaitDirectory(what string, ok func(*lifecycle.Directory) bool) *l
 func directoryShows(k *kit) {
 	agent := k.agent()
 	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent, Name: "before"}))
-	d := k.awaitDirectory("an agent put before the watch began", func(d *lifecycle.Directory) bool { return d.Agents[agent].Name == "before" })
+	d := k.awaitDirectory("an agent put before the watch began", func(d *lifecycle.Directory) bool {
+		profile, _ := d.Agent(agent)
+		return profile.Name == "before"
+	})
 	k.must(k.PutProfile(k.ctx, protocol.Profile{ID: agent, Name: "after"}))
 	h := k.holder(agent)
 	k.must(k.Beat(k.ctx, h))
 	after := k.awaitDirectory("both changes", func(d *lifecycle.Directory) bool {
-		return d.Agents[agent].Name == "after" && d.Holders[h.ID] == h
+		profile, _ := d.Agent(agent)
+		return profile.Name == "after" && d.Holders[h.ID] == h
 	})
 	if after.Revision <= d.Revision {
 		k.Errorf("revision %d after %d", after.Revision, d.Revision)

@@ -100,7 +100,8 @@ func testStaleHolder(k *kit) {
 	r.until("who is above", func() bool {
 		d, err := r.b.Directory(r.ctx)
 		r.must(err)
-		return d.Agents[to[0]].EscalatesTo == to[1]
+		profile, _ := d.Agent(to[0])
+		return profile.EscalatesTo == to[1]
 	})
 	head := r.submit(pkg("lead", to[0]))
 	r.must(r.accept(to[0]).Escalate(r.ctx, "too hard", "the spec is wrong"))

@@ -461,9 +461,9 @@ func queuesUnpulled(k *kit) {
 
 func queuesOldest(k *kit) {
 	agent := k.agentWithQueue()
-	for range 3 {
-		k.offer(agent, protocol.Normal)
-	}
+	k.offer(agent, protocol.Normal)
+	second := k.offer(agent, protocol.Normal)
+	k.offer(agent, protocol.Normal)
 	before := k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 3})
 	if !before[0].Waiting.Equal(before[0].Oldest) {
 		k.Errorf("the oldest was put at %v, none was delivered, and the longest wait began at %v", before[0].Oldest, before[0].Waiting)
@@ -481,4 +481,9 @@ func queuesOldest(k *kit) {
 	if age := time.Since(after[0].Oldest); age < 0 || age > time.Hour {
 		k.Errorf("the oldest was put %v ago", age)
 	}
+	k.must(k.RemoveOffer(k.ctx, second)) // and another comes, so that the lane has the same numbers
+	k.offer(agent, protocol.Normal)
+	k.until("the age of the offer behind it", func() bool {
+		return k.awaitQueueStatus(agent, broker.QueueStatus{Lane: protocol.Normal, Depth: 2})[0].Oldest.After(after[0].Oldest)
+	})
 }

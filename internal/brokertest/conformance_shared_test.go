@@ -71,15 +71,27 @@ func (f *followedEntries) count() int {
 	return len(f.seen)
 }
 
+// partitions adds the partitions of which an entry came.
+func (f *followedEntries) partitions(to map[int]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for seq := range f.seen {
+		to[broker.PartitionOf(seq)] = true
+	}
+}
+
 func (f *followedEntries) times(seq uint64) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.seen[seq]
 }
 
-// awaitFollowing appends until the followers have seen an entry.
+// awaitFollowing appends until the followers have seen an entry of each partition.
 func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followedEntries) {
 	k.Helper()
+	l, err := k.LedgerInfo(k.ctx)
+	k.must(err)
+	live := map[int]bool{}
 	k.until("a live follower", func() bool {
 		ticket := protocol.NewTicket()
 		mu.Lock()
@@ -87,11 +99,9 @@ func (k *kit) awaitFollowing(mine map[string]bool, mu *sync.Mutex, f ...*followe
 		mu.Unlock()
 		k.append(ticket, 0, "are you there")
 		for _, one := range f {
-			if one.count() > 0 {
-				return true
-			}
+			one.partitions(live)
 		}
-		return false
+		return len(live) == len(l.Partitions())
 	})
 }
 

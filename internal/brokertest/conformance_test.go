@@ -24,7 +24,10 @@ const waitTimeout = time.Minute
 // open returns an engine whose ack wait is AckWait; it may share its stores
 // with those returned before, as every case uses tickets and agents of its
 // own, and is closed by the case if it is an io.Closer.
-func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
+func Run(t *testing.T, open func(t *testing.T) broker.Engine) { run(t, false, open) }
+
+// run is Run; replicated, on three servers.
+func run(t *testing.T, replicated bool, open func(t *testing.T) broker.Engine) {
 	newCase := func(t *testing.T, timeout time.Duration) *kit {
 		e := open(t)
 		if c, ok := e.(io.Closer); ok {
@@ -32,7 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) broker.Engine) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), timeout)
 		t.Cleanup(cancel)
-		return &kit{T: t, Engine: e, ctx: ctx}
+		return &kit{T: t, Engine: e, ctx: ctx, replicated: replicated}
 	}
 	// Cases that follow the ledger or the due wake-ups share one consumer, so they run one
 	// after another, and alone.
@@ -68,7 +71,8 @@ type conformanceCase struct {
 type kit struct {
 	*testing.T
 	broker.Engine
-	ctx context.Context
+	ctx        context.Context
+	replicated bool
 }
 
 func (k *kit) must(err error) {

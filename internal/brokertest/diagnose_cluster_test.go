@@ -26,7 +26,7 @@ func TestDiagnoseCluster(t *testing.T) {
 	}
 	k.until("all replicas to keep up", func() bool {
 		d = diagnose(t, e.Conn())
-		return len(d.Unanswered) == 0 && len(d.Streams) == 7 && !slices.ContainsFunc(d.Streams, amiss)
+		return len(d.Unanswered) == 0 && len(d.Streams) == 8 && !slices.ContainsFunc(d.Streams, amiss)
 	})
 	if d.Server.Cluster == "" || d.Server.Within <= 0 {
 		t.Errorf("server: %+v", d.Server)

@@ -48,8 +48,8 @@ func TestDiagnose(t *testing.T) {
 			t.Errorf("stream: %+v", s)
 		}
 	}
-	if len(d.Streams) != 7 || len(d.Consumers) != 6 {
-		t.Errorf("%d streams and %d consumers, want 7 and 6", len(d.Streams), len(d.Consumers))
+	if len(d.Streams) != 8 || len(d.Consumers) != 6 {
+		t.Errorf("%d streams and %d consumers, want 8 and 6", len(d.Streams), len(d.Consumers))
 	}
 	for _, c := range d.Consumers {
 		if c.Missing || len(c.Odd) > 0 || c.Paused {

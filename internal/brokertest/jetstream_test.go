@@ -19,15 +19,30 @@ func TestMemory(t *testing.T) {
 	Run(t, func(*testing.T) broker.Engine { return m.Connect() })
 }
 
+// TestMemoryPartitions checks a ledger of four partitions.
+func TestMemoryPartitions(t *testing.T) {
+	t.Parallel()
+	m := NewMemoryAckWait(AckWait).Divide(4)
+	t.Cleanup(func() { _ = m.Close() })
+	Run(t, func(*testing.T) broker.Engine { return m.Connect() })
+}
+
 func TestJetStreamSingleNode(t *testing.T) {
 	n := startNode(t, embedded.Config{})
 	ensure(t, n.ClientURL(), handoffjs.Topology{AsyncWork: true})
 	Run(t, func(t *testing.T) broker.Engine { return dial(t, n.ClientURL()) })
 }
 
+// TestJetStreamPartitions checks a ledger of four partitions.
+func TestJetStreamPartitions(t *testing.T) {
+	n := startNode(t, embedded.Config{})
+	ensure(t, n.ClientURL(), handoffjs.Topology{AsyncWork: true, Partitions: 4})
+	Run(t, func(t *testing.T) broker.Engine { return dial(t, n.ClientURL()) })
+}
+
 func TestJetStreamThreeNodes(t *testing.T) {
 	c := startCluster(t)
-	Run(t, func(t *testing.T) broker.Engine { return dial(t, c.URL()) })
+	run(t, true, func(t *testing.T) broker.Engine { return dial(t, c.URL()) })
 }
 
 func startNode(t testing.TB, cfg embedded.Config) *embedded.Node {

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"sync"
 	"time"
@@ -50,6 +51,8 @@ type store struct {
 	faults  Faults
 
 	ledger      []record
+	places      map[uint64]int   // indices into ledger, by sequence
+	last        []uint64         // the sequence of the last entry of each partition
 	tickets     map[string][]int // indices into ledger, in order
 	ledgerGrown notifier
 	created     time.Time // of the ledger
@@ -66,12 +69,12 @@ type store struct {
 	workspaces       map[string][]workspaceAppend
 	noWorkspaces     bool
 	workspaceSeq     uint64
+	signals          signals
 	blobs            map[string][]byte
 	feeds            map[string]map[int]chan uint64
 	lastSubscription int
 	conns            []*Memory
 	services         []*service
-	signals          signals
 }
 
 type record struct {
@@ -105,6 +108,8 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 		ackWait: ackWait,
 		created: time.Now().UTC(),
 		tickets: map[string][]int{},
+		places:  map[uint64]int{},
+		last:    []uint64{0},
 		timers:  map[wakeUpKey]*time.Timer{},
 		armed:   map[wakeUpKey]uint64{},
 		queues:  map[string]*queue{},
@@ -115,6 +120,15 @@ func NewMemoryAckWait(ackWait time.Duration) *Memory {
 	}
 	s.directory.init()
 	return connect(s)
+}
+
+// Divide divides the ledger into n partitions. It must be empty.
+func (m *Memory) Divide(n int) *Memory {
+	m.s.last = make([]uint64, n)
+	for p := range n {
+		m.s.last[p] = broker.PartitionBase(p)
+	}
+	return m
 }
 
 func connect(s *store) *Memory {
@@ -348,7 +362,10 @@ func (s *store) append(ticket string, after uint64, id string, body []byte) (uin
 		}
 		return 0, fmt.Errorf("append %s after %d, the head is %d: %w", ticket, after, head, broker.ErrConflict)
 	}
-	seq := uint64(len(s.ledger)) + 1
+	p := int(crc32.ChecksumIEEE([]byte(ticket))) % len(s.last)
+	s.last[p]++
+	seq := s.last[p]
+	s.places[seq] = len(s.ledger)
 	e := broker.Entry{Ticket: ticket, Seq: seq, At: time.Now().UTC(), Body: slices.Clone(body)}
 	s.tickets[ticket] = append(s.tickets[ticket], len(s.ledger))
 	s.ledger = append(s.ledger, record{e, id})
@@ -377,7 +394,7 @@ func (m *Memory) Last(ctx context.Context, ticket string, min uint64) (broker.En
 		head, changed := m.s.head(ticket), m.s.ledgerGrown.wait()
 		var e broker.Entry
 		if head > 0 {
-			e = m.s.ledger[head-1].Entry
+			e = m.s.ledger[m.s.places[head]].Entry
 		}
 		m.s.mu.Unlock()
 		switch {
@@ -422,11 +439,11 @@ func (m *Memory) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 }
 
 // Entries implements broker.Engine.
-func (m *Memory) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (m *Memory) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	m.s.mu.Lock()
 	var all []broker.Entry
 	for _, r := range m.s.ledger {
-		if r.Seq >= from {
+		if !from.Passed(r.Seq) {
 			all = append(all, r.Entry)
 		}
 	}

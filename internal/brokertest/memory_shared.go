@@ -109,7 +109,7 @@ func waitAny(ctx context.Context, d time.Duration, a, b <-chan struct{}) {
 func (m *Memory) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
 	err := consume(ctx, m, "the ledger", &m.s.follow, func(seq uint64, done func()) {
 		m.s.mu.Lock()
-		e := m.s.ledger[seq-1].Entry
+		e := m.s.ledger[m.s.places[seq]].Entry
 		m.s.mu.Unlock()
 		fn(e, done)
 	})

@@ -3,6 +3,7 @@ package brokertest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -15,32 +16,48 @@ func (m *Memory) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	return broker.LedgerInfo{Created: m.s.created, Began: m.s.created, First: 1, Last: uint64(len(m.s.ledger))}, nil
+	return m.s.info(), nil
+}
+
+// info needs s.mu held.
+func (s *store) info() (all broker.LedgerInfo) {
+	for p, last := range s.last {
+		one := broker.LedgerInfo{Created: s.created, Began: s.created, First: broker.PartitionBase(p) + 1, Last: last}
+		if p == 0 {
+			all = one
+			continue
+		}
+		all.Others = append(all.Others, one)
+	}
+	return all
 }
 
 // Since implements broker.Engine.
-func (m *Memory) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
+func (m *Memory) Since(ctx context.Context, at time.Time) (broker.Cursor, error) {
 	if err := m.checkUsable(ctx); err != nil {
-		return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
+		return nil, fmt.Errorf("entries since %v: %w", at, err)
 	}
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
-	for _, r := range m.s.ledger {
-		if !r.At.Before(at) {
-			return r.Entry, nil
+	since := m.s.info().End()
+	for _, r := range slices.Backward(m.s.ledger) {
+		if r.At.Before(at) {
+			break
 		}
+		since[broker.PartitionOf(r.Seq)] = r.Seq
 	}
-	return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, broker.ErrNotFound)
+	return since, nil
 }
 
 // Tail implements broker.Engine.
-func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	fail := func(err error) error { return fmt.Errorf("follow the ledger from %d: %w", from, err) }
+func (m *Memory) Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
+	fail := func(err error) error { return fmt.Errorf("follow the ledger from %v: %w", from, err) }
 	ledger, err := m.LedgerInfo(ctx)
 	if err != nil {
 		return fail(err)
 	}
-	for next := max(from, 1); ; {
+	// Entries of all partitions come in the order in which they were appended.
+	for next := 0; ; {
 		m.mu.Lock()
 		changed := m.stateChanged.wait()
 		err := m.reachable()
@@ -53,17 +70,26 @@ func (m *Memory) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 		}
 		var e broker.Entry
 		m.s.mu.Lock()
-		last, created, more := uint64(len(m.s.ledger)), m.s.created, m.s.ledgerGrown.wait()
-		if next <= last {
-			e = m.s.ledger[next-1].Entry
+		now, entries, more := m.s.info(), len(m.s.ledger), m.s.ledgerGrown.wait()
+		if next < entries {
+			e = m.s.ledger[next].Entry
 		}
 		m.s.mu.Unlock()
-		switch {
-		case next > last+1 || !created.Equal(ledger.Created):
-			return fail(fmt.Errorf("%w: it has the entries 1 to %d", broker.ErrLedgerChanged, last))
-		case next <= last:
-			if err := fn(e); err != nil {
-				return err
+		if !now.Created.Equal(ledger.Created) {
+			return fail(fmt.Errorf("%w: it has another ledger", broker.ErrLedgerChanged))
+		}
+		for p, end := range now.End() {
+			if from.Next(p) > end {
+				return fail(fmt.Errorf("%w: its last entry is %d", broker.ErrLedgerChanged, end-1))
+			}
+		}
+		if next < entries {
+			if !from.Passed(e.Seq) {
+				if err := fn(e); err != nil {
+					return err
+				}
+				from = slices.Clone(from)
+				from.Pass(e.Seq)
 			}
 			next++
 			continue
@@ -121,7 +147,9 @@ func (m *Memory) TruncateLedger(n int) {
 	defer s.mu.Unlock()
 	for range min(n, len(s.ledger)) {
 		last := len(s.ledger) - 1
-		ticket := s.ledger[last].Ticket
+		ticket, seq := s.ledger[last].Ticket, s.ledger[last].Seq
+		delete(s.places, seq)
+		s.last[broker.PartitionOf(seq)]--
 		s.tickets[ticket] = s.tickets[ticket][:len(s.tickets[ticket])-1]
 		s.ledger = s.ledger[:last]
 	}
@@ -134,7 +162,10 @@ func (m *Memory) ReplaceLedger() {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, s.tickets = nil, map[string][]int{}
+	s.ledger, s.tickets, s.places = nil, map[string][]int{}, map[uint64]int{}
+	for p := range s.last {
+		s.last[p] = broker.PartitionBase(p)
+	}
 	s.created = s.created.Add(time.Microsecond) // a fake clock may stand still
 	s.follow.clear()
 	s.ledgerGrown.notify()

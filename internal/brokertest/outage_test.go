@@ -231,9 +231,7 @@ func TestDialEarly(t *testing.T) {
 		made <- dialed{e, err}
 	}()
 	<-tried
-	startNode(t, embedded.Config{Port: port, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-	}})
+	startNode(t, embedded.Config{Port: port, Prepare: jetstream.Topology{}.Prepare})
 	d := <-made
 	if d.err != nil {
 		t.Fatal(d.err)

@@ -94,10 +94,44 @@ func Accept(t testing.TB, b *broker.Broker, h protocol.Holder) *broker.Claim {
 	}
 }
 
+// Wait blocks until the state of a handoff meets cond, or ctx ends. It returns the last state that it
+// read. It waits on while an engine that it has reached cannot be reached.
+func Wait(ctx context.Context, b *broker.Broker, ticket string, cond func(protocol.State) bool) (protocol.State, error) {
+	hints, stop, err := b.Feed(ctx, ticket) // before the first read, so that no append in between is missed
+	if err != nil {
+		return protocol.State{}, err
+	}
+	defer stop()
+	var last broker.Head
+	for {
+		head, err := b.Head(ctx, ticket, last.Seq)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return last.State, ctx.Err()
+		case last.Seq > 0 && errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrClosed):
+			head = last
+		case err != nil:
+			return last.State, err
+		case cond(head.State):
+			return head.State, nil
+		}
+		last = head
+		select {
+		case <-ctx.Done():
+			return last.State, ctx.Err()
+		case <-hints:
+		case <-time.After(1500 * time.Millisecond): // the feed may lose hints
+		}
+	}
+}
+
+// Closed is the condition of most waiters.
+func Closed(s protocol.State) bool { return s.Closed }
+
 // Until waits until the state of a handoff meets cond.
 func Until(t testing.TB, b *broker.Broker, ticket string, cond func(protocol.State) bool) protocol.State {
 	t.Helper()
-	state, err := b.Wait(t.Context(), ticket, cond)
+	state, err := Wait(t.Context(), b, ticket, cond)
 	if err != nil {
 		t.Fatalf("wait for %s: %v; %s, %s, %s", ticket, err, state.Phase, state.Reason, state.Message)
 	}

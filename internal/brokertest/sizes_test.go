@@ -41,7 +41,7 @@ func TestHeadsOfAllSizes(t *testing.T) {
 	if err := e.Heads(t.Context(), count(&heads)); err != nil || heads != total {
 		t.Errorf("%d heads of %d, %v", heads, total, err)
 	}
-	if err := e.Entries(t.Context(), 1, count(&entries)); err != nil || entries != total {
+	if err := e.Entries(t.Context(), broker.From(1), count(&entries)); err != nil || entries != total {
 		t.Errorf("%d entries of %d, %v", entries, total, err)
 	}
 }

@@ -31,9 +31,9 @@ func TestTailOfAnotherLedger(t *testing.T) {
 		l, err := k.LedgerInfo(k.ctx)
 		return err == nil && l.First == last-3 && l.Last == last
 	})
-	k.wantErr(k.Tail(k.ctx, 1, never), broker.ErrLedgerChanged)
+	k.wantErr(k.Tail(k.ctx, broker.From(1), never), broker.ErrLedgerChanged)
 	enough := errors.New("enough")
-	k.wantErr(k.Tail(k.ctx, 0, func(e broker.Entry) error {
+	k.wantErr(k.Tail(k.ctx, nil, func(e broker.Entry) error {
 		if e.Seq != last-3 {
 			t.Errorf("it begins with %d, want %d", e.Seq, last-3)
 		}
@@ -53,7 +53,7 @@ func TestTailOfAnotherLedger(t *testing.T) {
 	if after.Created.Equal(before.Created) || after.Last != 0 {
 		t.Errorf("the new ledger was made at %v and ends at %d, the old one at %v", after.Created, after.Last, before.Created)
 	}
-	k.wantErr(k.Tail(k.ctx, before.Last+1, never), broker.ErrLedgerChanged)
+	k.wantErr(k.Tail(k.ctx, broker.From(before.Last+1), never), broker.ErrLedgerChanged)
 }
 
 // A single node forgets consumers when it restarts: a tail ends at once, and
@@ -67,11 +67,11 @@ func TestTailRestart(t *testing.T) {
 	k.wantErr(receive(k, "the end of the tail", ended), broker.ErrUnreachable)
 	ctx, cancel := context.WithCancel(k.ctx)
 	cancel()
-	k.wantErr(k.Tail(ctx, 1, func(broker.Entry) error { return nil }), context.Canceled)
+	k.wantErr(k.Tail(ctx, broker.From(1), func(broker.Entry) error { return nil }), context.Canceled)
 	startNode(t, embedded.Config{Dir: dir, Port: port})
 	enough := errors.New("enough")
 	k.until("a tail after the restart", func() bool { // the first may end with the news of the connection
-		err := k.Tail(k.ctx, 1, func(broker.Entry) error { return enough })
+		err := k.Tail(k.ctx, broker.From(1), func(broker.Entry) error { return enough })
 		if !errors.Is(err, enough) && !errors.Is(err, broker.ErrUnreachable) {
 			t.Fatal(err)
 		}

@@ -40,8 +40,8 @@ func TestTopologyTwiceAtOnce(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
-	if len(all) != 7 {
-		t.Errorf("%d streams, want 7", len(all))
+	if len(all) != 8 {
+		t.Errorf("%d streams, want 8", len(all))
 	}
 	work := k.stream(js, handoffjs.WorkStream)
 	if work.State.Msgs != 1 || work.State.FirstSeq < uint64(time.Now().Add(-time.Hour).UnixMicro()) || work.Config.MaxConsumers <= 1000 {

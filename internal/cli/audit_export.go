@@ -114,7 +114,7 @@ func (a *app) exportTo(ctx context.Context, filter *auditFilter, to io.Writer) e
 	defer done()
 	x, handoffs, tell := audit.NewExport(to, b), 0, a.progress()
 	if filter.all() {
-		err = b.Entries(ctx, 0, func(e broker.Entry) error {
+		err = b.Entries(ctx, nil, func(e broker.Entry) error {
 			tell("handoff: %d lines written\n", x.Lines())
 			return x.Add(ctx, e)
 		})

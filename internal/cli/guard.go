@@ -36,6 +36,18 @@ type seen struct {
 	integrity.Witness
 	Meta   embedded.Meta    `json:"meta"`
 	Blocks []embedded.Block `json:"blocks"`
+	Others []seen           `json:"others,omitempty"` // the further partitions of the ledger
+}
+
+// part returns the part about a partition.
+func (s *seen) part(p int) seen {
+	switch {
+	case p == 0:
+		return *s
+	case p <= len(s.Others):
+		return s.Others[p-1]
+	}
+	return seen{}
 }
 
 // ledgerGuard makes sure that a node offers nothing from a damaged ledger. It compares the ledger's
@@ -48,7 +60,7 @@ type ledgerGuard struct {
 
 	witnesses string // directory; empty is none
 	known     seen
-	files     embedded.LedgerFiles
+	files     []embedded.LedgerFiles // of each partition
 	verdict   integrity.Verdict
 	// remembered are the handoffs whose last entries are lost, where the damage is accepted.
 	remembered []broker.Remembered
@@ -90,20 +102,22 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = evidence.Close() }()
-	var witness integrity.Witness
-	g.files, err = embedded.ReadLedgerFiles(g.cfg.dir, g.known.Blocks, func(created time.Time) []uint64 {
+	witnesses := make([]integrity.Witness, broker.PartitionsMax)
+	g.files, err = g.readFiles(func(p int, created time.Time) []uint64 {
 		if g.witnesses != "" {
-			if _, err := integrity.ReadFile(integrity.WitnessFile(g.witnesses, created), &witness); err != nil {
+			if _, err := integrity.ReadFile(integrity.WitnessFile(g.witnesses, created, p), &witnesses[p]); err != nil {
 				g.log.Warn("the witness of the ledger cannot be read", "err", err)
 			}
 		}
-		return []uint64{g.known.Last, witness.Last}
+		return []uint64{g.known.part(p).Last, witnesses[p].Last}
 	})
 	if err != nil {
 		return fmt.Errorf("read the ledger in %s: %w", g.cfg.dir, err)
 	}
-	g.verdict = integrity.Judge(g.facts(ctx, evidence, witness))
-	g.log.Debug("ledger checked", "entries", g.files.Last, "blocks", len(g.files.Blocks), "read_bytes", g.files.Read, "took", time.Since(began))
+	for p, files := range g.files {
+		g.verdict.Join(integrity.Judge(g.facts(ctx, p, evidence, witnesses[p])))
+		g.log.Debug("ledger checked", "last", files.Last, "blocks", len(files.Blocks), "read_bytes", files.Read, "took", time.Since(began))
+	}
 	for _, w := range g.verdict.Warnings {
 		g.log.Warn(w)
 	}
@@ -133,7 +147,39 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 		})
 	}
 	aside := filepath.Join(g.cfg.dir, "damaged-"+began.UTC().Format("20060102T150405"))
-	return errors.Join(err, g.files.Salvage(g.cfg.dir, aside, g.known.Meta))
+	for p, files := range g.files {
+		err = errors.Join(err, files.Salvage(g.cfg.dir, aside, g.known.part(p).Meta))
+	}
+	return err
+}
+
+// readFiles reads the files of all partitions, at least of the first one. wanted may be nil.
+func (g *ledgerGuard) readFiles(wanted func(p int, created time.Time) []uint64) (all []embedded.LedgerFiles, err error) {
+	n := max(1, embedded.LedgersIn(g.cfg.dir), len(g.known.Others)+1)
+	var created time.Time
+	for p := 0; p < n; p++ {
+		of := func(own time.Time) []uint64 {
+			if p == 0 {
+				created = own
+			}
+			return wanted(p, created)
+		}
+		if wanted == nil {
+			of = nil
+		}
+		files, err := embedded.ReadLedgerFiles(g.cfg.dir, p, g.known.part(p).Blocks, of)
+		if err != nil {
+			return nil, err
+		}
+		if p == 0 {
+			created, n = files.Created, max(n, files.Partitions)
+		}
+		if !files.Created.IsZero() && !created.IsZero() {
+			files.Created = created // the first partition identifies the ledger
+		}
+		all = append(all, files)
+	}
+	return all, nil
 }
 
 // accept carries out --accept-damage before anything is offered: a handoff that the index knows as
@@ -158,7 +204,11 @@ func (g *ledgerGuard) accept(ctx context.Context, nc *nats.Conn) error {
 			left++
 		}
 	}
-	if err := jetstream.AcceptLoss(ctx, nc, broker.Within(g.verdict.Missing, 1, g.files.Last), time.Now()); err != nil {
+	var lost []broker.Range
+	for p, files := range g.files {
+		lost = append(lost, broker.Within(g.verdict.Missing, broker.PartitionBase(p)+1, files.Last)...)
+	}
+	if err := jetstream.AcceptLoss(ctx, nc, lost, time.Now()); err != nil {
 		return err
 	}
 	kept, err := index.KeepAside(filepath.Join(g.cfg.dir, indexFile), ".before-damage")
@@ -166,11 +216,12 @@ func (g *ledgerGuard) accept(ctx context.Context, nc *nats.Conn) error {
 	return err
 }
 
-// facts collects the known facts about the ledger.
-func (g *ledgerGuard) facts(ctx context.Context, evidence *index.Evidence, witness integrity.Witness) integrity.Facts {
+// facts collects the known facts about a partition of the ledger.
+func (g *ledgerGuard) facts(ctx context.Context, p int, evidence *index.Evidence, witness integrity.Witness) integrity.Facts {
+	files := g.files[p]
 	f := integrity.Facts{
-		Created: g.files.Created, Began: g.files.Began, First: g.files.First, Last: g.files.Last, LastAt: g.files.LastAt,
-		Missing: g.files.Missing, Accepted: g.files.Accepted, Broken: g.files.Broken, Now: time.Now(),
+		Created: files.Created, Began: files.Began, Base: broker.PartitionBase(p), First: files.First, Last: files.Last, LastAt: files.LastAt,
+		Missing: files.Missing, Accepted: files.Accepted, Broken: files.Broken, Headless: files.Headless, Now: time.Now(),
 	}
 	if g.cfg.fsync == string(embedded.FsyncInterval) {
 		f.Window = fsyncWindow
@@ -179,17 +230,19 @@ func (g *ledgerGuard) facts(ctx context.Context, evidence *index.Evidence, witne
 		if s.Created.IsZero() {
 			return
 		}
-		now, read := g.files.Sums[s.Last]
+		now, read := files.Sums[s.Last]
 		s.Differs = sum != "" && read && now != sum
 		f.Seen = append(f.Seen, s)
 	}
 	if evidence != nil {
-		if evidence.Seq > f.Last && f.Window > 0 {
-			f.LostSince, _ = evidence.Since(ctx, f.Last) // zero is unknown
+		last := max(evidence.Next.Next(p), f.Base+1) - 1
+		if last > f.Last && f.Window > 0 {
+			f.LostSince, _ = evidence.Since(ctx, max(f.Last, f.Base)) // zero is unknown
 		}
-		add(integrity.Seen{By: "its index", Created: evidence.Ledger, Last: evidence.Seq, LastAt: evidence.At}, "")
+		add(integrity.Seen{By: "its index", Created: evidence.Ledger, Last: last, LastAt: evidence.At}, "")
 	}
-	add(g.known.Seen("this node"), g.known.LastSum)
+	known := g.known.part(p)
+	add(known.Seen("this node"), known.LastSum)
 	add(witness.Seen("its witness in "+g.witnesses), witness.LastSum)
 	return f
 }
@@ -198,7 +251,7 @@ func (g *ledgerGuard) facts(ctx context.Context, evidence *index.Evidence, witne
 func (g *ledgerGuard) concern(ctx context.Context, e *integrity.DamagedError, evidence *index.Evidence) {
 	h := &e.Handoffs
 	var err error
-	if evidence != nil && (g.files.Created.IsZero() || evidence.Ledger.Equal(g.files.Created)) {
+	if created := g.files[0].Created; evidence != nil && (created.IsZero() || evidence.Ledger.Equal(created)) {
 		err = evidence.Concerned(ctx, g.verdict.Missing, func(k broker.Remembered) error {
 			h.Add(k.Ticket, k.Outcome != "", concernedShownMax)
 			return nil
@@ -208,8 +261,10 @@ func (g *ledgerGuard) concern(ctx context.Context, e *integrity.DamagedError, ev
 		g.log.Warn("the index does not show which handoffs are concerned", "err", err)
 	}
 	if h.Count == 0 { // the subjects of unreadable entries may be whole
-		for _, ticket := range g.files.Tickets {
-			h.Add(ticket, false, concernedShownMax)
+		for _, files := range g.files {
+			for _, ticket := range files.Tickets {
+				h.Add(ticket, false, concernedShownMax)
+			}
 		}
 	}
 }
@@ -239,28 +294,44 @@ func (g *ledgerGuard) watch(ctx context.Context) (stop func()) {
 func (g *ledgerGuard) record() {
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	files, err := embedded.ReadLedgerFiles(g.cfg.dir, g.known.Blocks, nil)
-	sameLedger := files.Created.Equal(g.known.Created)
-	if err == nil && !files.Created.IsZero() && (!sameLedger || files.Last >= g.known.Last) {
-		g.write(files)
+	all, err := g.readFiles(nil)
+	if err != nil || all[0].Created.IsZero() {
+		return
 	}
+	for p, files := range all {
+		if files.Created.Equal(g.known.Created) && files.Last < g.known.part(p).Last {
+			return
+		}
+	}
+	g.write(all)
 }
 
 // write writes down how far the ledger is, in the data directory and outside of it.
-func (g *ledgerGuard) write(files embedded.LedgerFiles) {
-	if files.Created.IsZero() {
+func (g *ledgerGuard) write(all []embedded.LedgerFiles) {
+	if all[0].Created.IsZero() {
 		return
 	}
-	now := seen{Meta: files.Meta, Blocks: files.Blocks, Witness: integrity.Witness{Created: files.Created,
-		First: files.First, FirstAt: files.FirstAt, Last: files.Last, LastAt: files.LastAt, LastSum: files.LastSum}}
-	if now.Witness == g.known.Witness && now.Meta == g.known.Meta {
+	var parts []seen
+	changed := false
+	for p, files := range all {
+		now := seen{Meta: files.Meta, Blocks: files.Blocks, Witness: integrity.Witness{Created: files.Created,
+			First: files.First, FirstAt: files.FirstAt, Last: files.Last, LastAt: files.LastAt, LastSum: files.LastSum}}
+		known := g.known.part(p)
+		changed = changed || now.Witness != known.Witness || now.Meta != known.Meta
+		parts = append(parts, now)
+	}
+	if !changed {
 		return
 	}
+	now := parts[0]
+	now.Others = parts[1:]
 	err := integrity.WriteFile(filepath.Join(g.cfg.dir, seenFile), now)
 	if err == nil {
 		g.known = now
-		if g.witnesses != "" {
-			err = integrity.WriteFile(integrity.WitnessFile(g.witnesses, now.Created), now.Witness)
+		for p, part := range parts {
+			if g.witnesses != "" && !part.Created.IsZero() {
+				err = errors.Join(err, integrity.WriteFile(integrity.WitnessFile(g.witnesses, now.Created, p), part.Witness))
+			}
 		}
 	}
 	if err != nil && !g.warned {
@@ -281,8 +352,8 @@ type servedGuard struct {
 	log *slog.Logger
 }
 
-func factsOf(l broker.LedgerInfo) integrity.Facts {
-	return integrity.Facts{Created: l.Created, Began: l.Began, First: l.First, Last: l.Last, LastAt: l.LastAt,
+func factsOf(p int, l broker.LedgerInfo) integrity.Facts {
+	return integrity.Facts{Created: l.Created, Began: l.Began, Base: broker.PartitionBase(p), First: l.First, Last: l.Last, LastAt: l.LastAt,
 		Messages: l.Messages, Accepted: l.Accepted, Now: time.Now()}
 }
 
@@ -294,19 +365,25 @@ func (g *servedGuard) check(ctx context.Context, accept bool) error {
 	if err != nil {
 		return err
 	}
-	facts := factsOf(ledger)
-	facts.Seen = []integrity.Seen{{By: "an index", Created: ledger.Created, Last: indexed.Seq}}
-	if dir, err := g.a.stateHome(); err != nil {
+	dir, err := g.a.stateHome()
+	if err != nil {
 		g.log.Warn("no witness: a server that was put back to an older state will not be noticed", "err", err)
-	} else {
+	}
+	var verdict integrity.Verdict
+	for p, part := range ledger.Partitions() {
+		facts := factsOf(p, part)
+		if last := indexed.Cursor().Next(p); last > 0 {
+			facts.Seen = []integrity.Seen{{By: "an index", Created: ledger.Created, Last: last - 1}}
+		}
 		var witness integrity.Witness
-		if found, err := integrity.ReadFile(integrity.WitnessFile(dir, ledger.Created), &witness); err != nil {
+		if dir == "" {
+		} else if found, err := integrity.ReadFile(integrity.WitnessFile(dir, ledger.Created, p), &witness); err != nil {
 			g.log.Warn("the witness of the ledger cannot be read", "err", err)
 		} else if found {
 			facts.Seen = append(facts.Seen, witness.Seen("a witness in "+dir))
 		}
+		verdict.Join(g.judge(ctx, facts))
 	}
-	verdict := g.judge(ctx, facts)
 	switch {
 	case verdict.OK():
 		return g.record(ctx)
@@ -330,8 +407,10 @@ func (g *servedGuard) recheck(ctx context.Context) error {
 	if err != nil {
 		return nil // the engine is away
 	}
-	if verdict := g.judge(ctx, factsOf(ledger)); !verdict.OK() {
-		return g.damaged(verdict)
+	for p, part := range ledger.Partitions() {
+		if verdict := g.judge(ctx, factsOf(p, part)); !verdict.OK() {
+			return g.damaged(verdict)
+		}
 	}
 	return nil
 }
@@ -342,6 +421,7 @@ func (g *servedGuard) judge(ctx context.Context, facts integrity.Facts) integrit
 		if facts.Missing, err = g.a.engine.MissingEntries(ctx); err != nil {
 			g.log.Warn("the missing entries are not known", "err", err)
 		}
+		facts.Missing = broker.Within(facts.Missing, facts.First, facts.Last)
 	}
 	return integrity.Judge(facts)
 }
@@ -407,7 +487,11 @@ func (g *servedGuard) accept(ctx context.Context, ledger broker.LedgerInfo, verd
 		}
 	}
 	g.log.Warn("the ledger continues without the lost entries", "closed_as_the_index_knew", closed, "go_on_as_the_ledger_has_them", len(remembered)-closed)
-	return jetstream.AcceptLoss(ctx, g.a.engine.Conn(), broker.Within(verdict.Missing, 1, ledger.Last), time.Now())
+	var lost []broker.Range
+	for p, part := range ledger.Partitions() {
+		lost = append(lost, broker.Within(verdict.Missing, broker.PartitionBase(p)+1, part.Last)...)
+	}
+	return jetstream.AcceptLoss(ctx, g.a.engine.Conn(), lost, time.Now())
 }
 
 // record writes down for a witness how far the ledger of a server is.
@@ -420,7 +504,9 @@ func (g *servedGuard) record(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = integrity.WriteFile(integrity.WitnessFile(dir, ledger.Created), integrity.Witness{Created: ledger.Created, First: ledger.First, Last: ledger.Last, LastAt: ledger.LastAt})
+	for p, part := range ledger.Partitions() {
+		err = errors.Join(err, integrity.WriteFile(integrity.WitnessFile(dir, ledger.Created, p), integrity.Witness{Created: ledger.Created, First: part.First, Last: part.Last, LastAt: part.LastAt}))
+	}
 	if err != nil {
 		g.log.Warn("how far the ledger is was not written down: a loss of its end may not be noticed", "err", err)
 	}

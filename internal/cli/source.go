@@ -241,8 +241,8 @@ func (a *app) lastFile() (string, error) {
 	return filepath.Join(base, "handoff", "last-ticket"), nil
 }
 
-// remember keeps the ticket of a submission for -. A submission by a worker's program is not this
-// user's. A ticket that cannot be kept is no error: it was printed.
+// remember stores the ticket of the user's last submission, which "-" names in later commands. It
+// ignores errors, since the ticket was printed, and submissions of a program that a worker runs.
 func (a *app) remember(ticket string) {
 	file, err := a.lastFile()
 	if err != nil || a.env("HANDOFF_TICKET") != "" {

@@ -119,7 +119,7 @@ type tailFilter struct {
 	Agents        []string `flag:"agent,,each" doc:"events of this {AGENT}; repeatable"`
 	Conversations []string `flag:"conversation,,each" doc:"events of the handoffs of this conversation; repeatable"`
 	Tickets       []string `flag:"ticket,,each" doc:"events of this handoff; repeatable"`
-	Sources       []string `flag:"source,,each" doc:"events of handoffs from this agent; repeatable"`
+	Sources       []string `flag:"source,,each" doc:"from this agent, schedule:NAME or signal:NAME; repeatable"`
 	Since         string   `flag:"since" doc:"begin so long ago (10m), at an instant, or with an entry (its number)"`
 	Limit         int      `flag:"limit" doc:"end after so many entries; each may hold several events"`
 }
@@ -130,12 +130,8 @@ func (f *tailFilter) check() error {
 			return protocol.Errorf(protocol.CodeTooLarge, name, "has %d values, at most %d are allowed", len(values), tailFilterMax)
 		}
 	}
-	for name, values := range map[string][]string{"agent": f.Agents, "source": f.Sources} {
-		for _, id := range values {
-			if err := protocol.CheckID(name, id); err != nil {
-				return err
-			}
-		}
+	if err := cmp.Or(checkAgents("agent", f.Agents), checkAgents("source", f.Sources)); err != nil {
+		return err
 	}
 	for _, text := range f.Conversations {
 		if text == "" {
@@ -153,15 +149,15 @@ func (f *tailFilter) matches(c protocol.Change) bool {
 	has := func(values []string, of ...string) bool {
 		return len(values) == 0 || slices.ContainsFunc(of, func(v string) bool { return slices.Contains(values, v) })
 	}
-	return has(f.Tickets, s.Ticket) && has(f.Conversations, s.ConversationID) && has(f.Sources, s.Source) &&
+	return has(f.Tickets, s.Ticket) && has(f.Conversations, s.ConversationID) && has(f.Sources, s.Source, s.From()) &&
 		has(f.Agents, explain.AgentsOf(c)...)
 }
 
-// beginning is where a tail begins: at an entry, at an instant, or (the zero
-// value) behind the last entry there is.
+// beginning is where a tail begins: with the first entry there is, at an entry of each partition or of
+// one, at an instant, or (the zero value) behind the last entry there is.
 type beginning struct {
-	seq   uint64
-	bySeq bool
+	first bool
+	place broker.Cursor // nil is none
 	at    time.Time
 }
 
@@ -169,8 +165,11 @@ func parseSince(text string, now time.Time) (beginning, error) {
 	if text == "" {
 		return beginning{}, nil
 	}
-	if seq, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return beginning{seq: seq, bySeq: true}, nil
+	if seq, err := strconv.ParseUint(text, 10, 64); err == nil && broker.PartitionOf(seq) < broker.PartitionsMax {
+		return beginning{first: seq <= 1, place: broker.From(seq)}, nil
+	}
+	if place, err := broker.ParseCursor(text); err == nil {
+		return beginning{place: place}, nil
 	}
 	at, err := parsePast(text, now)
 	if err != nil {
@@ -179,42 +178,49 @@ func parseSince(text string, now time.Time) (beginning, error) {
 	return beginning{at: at}, nil
 }
 
-// find returns the sequence of the first entry to print.
-func (w beginning) find(ctx context.Context, b *broker.Broker, l broker.LedgerInfo) (uint64, error) {
+// find returns the place of the first entries to print. A partition that the beginning does not name
+// begins at its end.
+func (w beginning) find(ctx context.Context, b *broker.Broker, l broker.LedgerInfo) (broker.Cursor, error) {
 	switch {
-	case w.bySeq && w.seq > l.Last+1:
-		return 0, protocol.Errorf(protocol.CodeInvalid, "since", "is entry %d, and the ledger ends with %d", w.seq, l.Last)
-	case w.bySeq:
-		return max(w.seq, l.First), nil
-	case w.at.IsZero():
-		return l.Last + 1, nil
+	case w.first:
+		return l.Begin(), nil
+	case !w.at.IsZero():
+		return b.Since(ctx, w.at)
 	}
-	e, err := b.Since(ctx, w.at)
-	if errors.Is(err, broker.ErrNotFound) {
-		return l.Last + 1, nil
+	from := l.End()
+	for p, next := range w.place {
+		switch {
+		case next == 0:
+		case p >= len(from):
+			return nil, protocol.Errorf(protocol.CodeInvalid, "since", "is entry %d, and the ledger has no partition of it", next)
+		case next > from[p]:
+			return nil, protocol.Errorf(protocol.CodeInvalid, "since", "is entry %d, and the ledger ends with %d", next, from[p]-1)
+		default:
+			from[p] = max(next, l.Partitions()[p].First)
+		}
 	}
-	return e.Seq, err
+	return from, nil
 }
 
 // tailed is the part of an engine that followLedger uses.
 type tailed interface {
 	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
-	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error
 }
 
-// followLedger gives fn every entry of a ledger from sequence next on, in order and each once,
+// followLedger gives fn every entry of a ledger behind next, those of a partition in order, each once,
 // until ctx ends or fn returns an error, which it returns. Where the engine does not answer it
 // waits for it for as long as ctx lives. say gets the words for the cut, the resumption and missing
 // entries, if any.
-func followLedger(ctx context.Context, b tailed, ledger broker.LedgerInfo, next uint64, say func(string), fn func(broker.Entry) error) error {
+func followLedger(ctx context.Context, b tailed, ledger broker.LedgerInfo, next broker.Cursor, say func(string), fn func(broker.Entry) error) error {
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(20*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second), backoff.WithMaxElapsedTime(0))
 	for {
 		var mine error // of fn
 		begun := time.Now()
-		err := b.Tail(ctx, next, func(e broker.Entry) error {
+		err := b.Tail(ctx, slices.Clone(next), func(e broker.Entry) error {
 			if mine = fn(e); mine == nil {
-				next = e.Seq + 1
+				next.Pass(e.Seq)
 			}
 			return mine
 		})
@@ -238,12 +244,12 @@ func followLedger(ctx context.Context, b tailed, ledger broker.LedgerInfo, next 
 // resumeTry is how long the engine may be silent before the reader is informed.
 const resumeTry = time.Second
 
-// resumeLedger waits until the ledger can be asked again, and returns the entry to go on with.
-func resumeLedger(ctx context.Context, b tailed, was broker.LedgerInfo, next uint64, pauses backoff.BackOff, say func(string)) (uint64, broker.LedgerInfo, error) {
+// resumeLedger waits until the ledger can be asked again, and returns the place to go on with.
+func resumeLedger(ctx context.Context, b tailed, was broker.LedgerInfo, next broker.Cursor, pauses backoff.BackOff, say func(string)) (broker.Cursor, broker.LedgerInfo, error) {
 	for told := false; ; {
 		select {
 		case <-ctx.Done():
-			return 0, was, ctx.Err()
+			return nil, was, ctx.Err()
 		case <-time.After(pauses.NextBackOff()):
 		}
 		try, cancel := context.WithTimeout(ctx, resumeTry)
@@ -253,35 +259,51 @@ func resumeLedger(ctx context.Context, b tailed, was broker.LedgerInfo, next uin
 		case err == nil:
 			from, words := goOn(was, is, next)
 			if told && words == "" {
-				words = fmt.Sprintf("the engine answers again; going on with entry %d, nothing is left out", next)
+				words = fmt.Sprintf("the engine answers again; going on with entry %v, nothing is left out", next)
 			}
 			if words != "" {
 				say(words)
 			}
 			return from, is, nil
 		case ctx.Err() != nil:
-			return 0, was, ctx.Err()
+			return nil, was, ctx.Err()
 		case !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, context.DeadlineExceeded):
-			return 0, was, err
+			return nil, was, err
 		case !told:
 			told = true
-			say(fmt.Sprintf("cut off from the engine behind entry %d; waiting for it", next-1))
+			say(fmt.Sprintf("cut off from the engine behind entry %s; waiting for it", lastRead(next)))
 		}
 	}
 }
 
-// goOn returns the entry with which a reader that has read up to next goes on, and in words the
-// entries that no longer exist; empty where nothing is missing.
-func goOn(was, is broker.LedgerInfo, next uint64) (from uint64, words string) {
-	switch {
-	case !is.Created.Equal(was.Created):
-		return is.First, "the ledger is another one now; going on with its first entry"
-	case next < is.First:
-		return is.First, fmt.Sprintf("the ledger has dropped entries %d to %d for their age; going on with %d", next, is.First-1, is.First)
-	case next > is.Last+1:
-		return is.Last + 1, fmt.Sprintf("the ledger has lost entries %d to %d, which were shown here; going on with the entries in their place", is.Last+1, next-1)
+// lastRead names the last entry that was read, or the place in a ledger of several partitions.
+func lastRead(next broker.Cursor) string {
+	if len(next) > 1 {
+		return next.String()
 	}
-	return next, ""
+	return fmt.Sprint(max(next.Next(0), 1) - 1)
+}
+
+// goOn returns the place at which a reader that has read up to next goes on, and in words the entries
+// that no longer exist; empty where nothing is missing.
+func goOn(was, is broker.LedgerInfo, next broker.Cursor) (from broker.Cursor, words string) {
+	if !is.Created.Equal(was.Created) {
+		return is.Begin(), "the ledger is another one now; going on with its first entry"
+	}
+	var missing []string
+	for p, part := range is.Partitions() {
+		at := max(next.Next(p), broker.PartitionBase(p)+1) // a new partition is read from its beginning
+		switch {
+		case at < part.First:
+			missing = append(missing, fmt.Sprintf("the ledger has dropped entries %d to %d for their age; going on with %d", at, part.First-1, part.First))
+			at = part.First
+		case at > part.Last+1:
+			missing = append(missing, fmt.Sprintf("the ledger has lost entries %d to %d, which were shown here; going on with the entries in their place", part.Last+1, at-1))
+			at = part.Last + 1
+		}
+		from = append(from, at)
+	}
+	return from, strings.Join(missing, "; ")
 }
 
 // tailView is an entry of the ledger for programs that follow it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,7 +47,7 @@ func TestFollowLedger(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() {
-			ended <- followLedger(ctx, m, ledger, 2, func(word string) { log = append(log, word) },
+			ended <- followLedger(ctx, m, ledger, broker.From(2), func(word string) { log = append(log, word) },
 				func(e broker.Entry) error { log = append(log, fmt.Sprint(e.Seq)); return nil })
 		}()
 		expect("what is there", "2", "3")
@@ -85,7 +86,7 @@ func TestFollowLedgerEndsWithItsCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	ledger, _ := m.LedgerInfo(t.Context())
-	err := followLedger(t.Context(), m, ledger, 1, func(string) {}, func(broker.Entry) error { return errEnough })
+	err := followLedger(t.Context(), m, ledger, broker.From(1), func(string) {}, func(broker.Entry) error { return errEnough })
 	if !errors.Is(err, errEnough) {
 		t.Errorf("it ended with %v", err)
 	}
@@ -95,14 +96,16 @@ func TestParseSince(t *testing.T) {
 	now := time.Date(2026, 1, 31, 17, 0, 0, 0, time.UTC)
 	for text, want := range map[string]beginning{
 		"":                     {},
-		"0":                    {bySeq: true},
-		"1200":                 {seq: 1200, bySeq: true},
+		"0":                    {first: true},
+		"1":                    {first: true, place: broker.Cursor{1}},
+		"7.281474976710660":    {place: broker.Cursor{7, 281474976710660}},
+		"1200":                 {place: broker.Cursor{1200}},
 		"10m":                  {at: now.Add(-10 * time.Minute)},
 		"2d":                   {at: now.Add(-48 * time.Hour)},
 		"2026-01-30T00:00:00Z": {at: time.Date(2026, 1, 30, 0, 0, 0, 0, time.UTC)},
 	} {
 		got, err := parseSince(text, now)
-		if err != nil || got.seq != want.seq || got.bySeq != want.bySeq || !got.at.Equal(want.at) {
+		if err != nil || !slices.Equal(got.place, want.place) || got.first != want.first || !got.at.Equal(want.at) {
 			t.Errorf("%q is %+v (%v), want %+v", text, got, err, want)
 		}
 	}

@@ -311,23 +311,18 @@ func startTop(ctx context.Context, a *app, b *broker.Broker) (*topWatch, error) 
 	if _, err := w.api.Agents(ctx); err != nil { // its watch begins
 		return nil, err
 	}
-	from, now := ledger.Last+1, time.Now()
-	first, err := b.Since(ctx, now.Add(-rateWindow))
-	switch {
-	case err == nil:
-		from = first.Seq
-	case !errors.Is(err, broker.ErrNotFound):
+	now := time.Now()
+	from, err := b.Since(ctx, now.Add(-rateWindow))
+	if err != nil {
 		return nil, err
 	}
 	covers := now.Add(-rateWindow)
-	if ledger.Last > ratesBack && from < ledger.Last-ratesBack {
-		from, covers = ledger.Last-ratesBack, time.Time{} // the first entry is the beginning
+	for p, part := range ledger.Partitions() {
+		if from.Next(p)+ratesBack < part.Last {
+			from[p], covers = part.Last-ratesBack, time.Time{} // the first entry is the beginning
+		}
 	}
-	past := ledger.Last
-	if from > past { // nothing happened for a minute
-		past = 0
-	}
-	w.seen = newTopRates(covers, past)
+	w.seen = newTopRates(covers, ledger.Behind(from))
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -401,8 +396,7 @@ type topRates struct {
 	noticed []string                   // tickets that got stuck meanwhile, or are deep in their lineages
 }
 
-// newTopRates counts from an instant on, and has caught up with entry past; 0 is
-// none that is worth waiting for.
+// newTopRates counts from an instant on, and has caught up with so many entries.
 func newTopRates(since time.Time, past uint64) *topRates {
 	r := &topRates{since: since, ahead: past, caught: make(chan struct{}), bySec: map[int64]map[string]tally{}}
 	if past == 0 {
@@ -436,9 +430,10 @@ func (r *topRates) take(e broker.Entry) error {
 	if r.since.IsZero() {
 		r.since = e.At
 	}
-	if e.Seq >= r.ahead && r.ahead > 0 {
-		r.ahead = 0
-		close(r.caught)
+	if r.ahead > 0 {
+		if r.ahead--; r.ahead == 0 {
+			close(r.caught)
+		}
 	}
 	if err != nil {
 		return nil // doctor reports those

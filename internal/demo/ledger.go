@@ -96,7 +96,7 @@ func (s Sums) Sound() bool {
 // readFrom reads the ledger from a sequence on; 0 is its first entry.
 func readFrom(ctx context.Context, b *broker.Broker, from uint64) ([]protocol.Change, error) {
 	var changes []protocol.Change
-	err := b.Entries(ctx, from, func(e broker.Entry) error {
+	err := b.Entries(ctx, broker.From(from), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		changes = append(changes, change)
 		return err

@@ -50,6 +50,7 @@ type Block struct {
 	Missing    []broker.Range `json:"missing,omitempty"`  // between First and Last
 	Dropped    uint64         `json:"dropped,omitempty"`  // the last entry that it marks as dropped
 	unreadable bool           // it has bytes that are not a record
+	headless   bool           // so are its first bytes
 	tickets    []string       // of unreadable records, if known
 }
 
@@ -59,7 +60,10 @@ type LedgerFiles struct {
 	Created, Began time.Time
 	Accepted       []broker.Range
 	// Broken is why there is no ledger, or why it cannot be opened.
-	Broken      string
+	Broken string
+	// Headless is why the server cannot open a partition of which no entry is lost: the record before its
+	// first entry is unreadable, and it would look for all that might be before.
+	Headless    string
 	First, Last uint64
 	FirstAt     time.Time
 	LastAt      time.Time
@@ -73,6 +77,9 @@ type LedgerFiles struct {
 	Read int64
 	// Sums has the checksums of the requested entries whose blocks were read.
 	Sums map[uint64]string
+	// Partition is the partition of the ledger that the files are of, and Partitions, from the settings
+	// of the first one, how many there are; 0 is unknown.
+	Partition, Partitions int
 }
 
 // Meta are the two files of the settings of a stream.
@@ -86,12 +93,24 @@ func streamDir(dir, stream string) string {
 	return filepath.Join(dir, storeDir, "jetstream", "$G", "streams", stream)
 }
 
-// ReadLedgerFiles reads the files of a node. It does not reread blocks that are unchanged since
+// LedgersIn returns the number of partitions whose files a node in dir has: that of the last one.
+func LedgersIn(dir string) (n int) {
+	for p := range broker.PartitionsMax {
+		stream, _ := jetstream.LedgerPartition(p)
+		if _, err := os.Stat(streamDir(dir, stream)); err == nil {
+			n = p + 1
+		}
+	}
+	return n
+}
+
+// ReadLedgerFiles reads the files of a partition of a node's ledger. It does not reread blocks that are unchanged since
 // known, except the last one. wanted returns the entries of a ledger whose checksums are requested;
 // nil is none. The files may grow meanwhile.
-func ReadLedgerFiles(dir string, known []Block, wanted func(created time.Time) []uint64) (LedgerFiles, error) {
-	f := LedgerFiles{Sums: map[uint64]string{}}
-	at := streamDir(dir, jetstream.LedgerStream)
+func ReadLedgerFiles(dir string, partition int, known []Block, wanted func(created time.Time) []uint64) (LedgerFiles, error) {
+	f := LedgerFiles{Sums: map[uint64]string{}, Partition: partition}
+	stream, _ := jetstream.LedgerPartition(partition)
+	at := streamDir(dir, stream)
 	if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) {
 		return f, nil
 	} else if err != nil {
@@ -128,8 +147,11 @@ func ReadLedgerFiles(dir string, known []Block, wanted func(created time.Time) [
 				return f, err
 			}
 			f.Read += int64(len(buf))
-			if err := b.read(buf, sums, f.Sums); err != nil {
+			if err := b.read(buf, partition, sums, f.Sums); err != nil {
 				return f, err
+			}
+			if i == 0 && partition > 0 && b.headless && b.First == broker.PartitionBase(partition)+1 {
+				f.Headless = fmt.Sprintf("the beginning of its first block (%s) cannot be read", path)
 			}
 		}
 		f.add(b)
@@ -165,7 +187,8 @@ func (f *LedgerFiles) readMeta(at string) error {
 	if err != nil {
 		return err
 	}
-	key := sha256.Sum256([]byte(jetstream.LedgerStream))
+	stream, _ := jetstream.LedgerPartition(f.Partition)
+	key := sha256.Sum256([]byte(stream))
 	h, err := highwayhash.NewDigest64(key[:])
 	if err != nil {
 		return err
@@ -183,6 +206,7 @@ func (f *LedgerFiles) readMeta(at string) error {
 	}
 	f.Meta = Meta{Settings: string(body), Sum: string(sum)}
 	f.Created, f.Began, f.Accepted = jetstream.LedgerIdentity(meta.Created, meta.Metadata)
+	f.Partitions = jetstream.PartitionsIn(meta.Metadata)
 	return nil
 }
 
@@ -209,19 +233,20 @@ func blockHash(stream string, block uint32) (hash.Hash, error) {
 }
 
 // read reads the records of a block.
-func (b *Block) read(buf []byte, wanted []uint64, sums map[uint64]string) error {
-	h, err := blockHash(jetstream.LedgerStream, b.Number)
+func (b *Block) read(buf []byte, partition int, wanted []uint64, sums map[uint64]string) error {
+	stream, prefix := jetstream.LedgerPartition(partition)
+	h, err := blockHash(stream, b.Number)
 	if err != nil {
 		return err
 	}
 	for at := 0; at < len(buf); {
-		r, ok := readRecord(buf[at:], h)
+		r, ok := readRecord(buf[at:], prefix, h)
 		if !ok {
-			b.unreadable = true
+			b.unreadable, b.headless = true, b.headless || at == 0
 			if r.ticket != "" {
 				b.tickets = append(b.tickets, r.ticket)
 			}
-			at = nextRecord(buf, at+1, h)
+			at = nextRecord(buf, at+1, prefix, h)
 			continue
 		}
 		at += r.bytes
@@ -257,7 +282,7 @@ type storedRecord struct {
 
 // readRecord decodes the record at the start of buf. ok is false if there is none, or if its
 // checksum is wrong; the ticket is then the one that the damaged record seems to have.
-func readRecord(buf []byte, h hash.Hash) (r storedRecord, ok bool) {
+func readRecord(buf []byte, prefix string, h hash.Hash) (r storedRecord, ok bool) {
 	if len(buf) < recordHeaderBytes+recordSumBytes {
 		return r, false
 	}
@@ -277,7 +302,7 @@ func readRecord(buf []byte, h hash.Hash) (r storedRecord, ok bool) {
 	h.Write(buf[recordHeaderBytes : recordHeaderBytes+subject])
 	h.Write(buf[begin : r.bytes-recordSumBytes])
 	sum := buf[r.bytes-recordSumBytes : r.bytes]
-	if ticket, ours := strings.CutPrefix(string(buf[recordHeaderBytes:recordHeaderBytes+subject]), jetstream.LedgerSubjectPrefix); ours && uuid.Validate(ticket) == nil {
+	if ticket, ours := strings.CutPrefix(string(buf[recordHeaderBytes:recordHeaderBytes+subject]), prefix); ours && uuid.Validate(ticket) == nil {
 		r.ticket = ticket
 	}
 	var have [recordSumBytes]byte
@@ -291,16 +316,15 @@ func readRecord(buf []byte, h hash.Hash) (r storedRecord, ok bool) {
 
 // nextRecord returns the offset of the next record of the ledger, from at on; the length of buf if
 // there is none.
-func nextRecord(buf []byte, at int, h hash.Hash) int {
-	prefix := []byte(jetstream.LedgerSubjectPrefix)
+func nextRecord(buf []byte, at int, prefix string, h hash.Hash) int {
 	for at < len(buf) {
-		i := bytes.Index(buf[at:], prefix)
+		i := bytes.Index(buf[at:], []byte(prefix))
 		if i < 0 {
 			return len(buf)
 		}
 		begin := at + i - recordHeaderBytes
 		if begin >= at {
-			if _, ok := readRecord(buf[begin:], h); ok {
+			if _, ok := readRecord(buf[begin:], prefix, h); ok {
 				return begin
 			}
 		}
@@ -309,19 +333,23 @@ func nextRecord(buf []byte, at int, h hash.Hash) int {
 	return len(buf)
 }
 
-// Salvage makes a damaged ledger in dir readable for the server. It moves the damaged files into
+// Salvage makes a damaged partition of a ledger in dir readable for the server. It moves the damaged files into
 // the directory aside, which it creates, and keeps the readable entries in the blocks. meta
-// replaces unreadable settings; without it the whole ledger is moved aside.
+// replaces unreadable settings; without it the whole partition is moved aside.
 func (f LedgerFiles) Salvage(dir, aside string, meta Meta) error {
-	at := streamDir(dir, jetstream.LedgerStream)
+	stream, _ := jetstream.LedgerPartition(f.Partition)
+	at := streamDir(dir, stream)
 	if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	if f.Partition > 0 {
+		aside = filepath.Join(aside, stream)
 	}
 	if err := os.MkdirAll(aside, 0o700); err != nil {
 		return err
 	}
 	if f.Broken != "" && meta.Settings == "" {
-		return os.Rename(at, filepath.Join(aside, jetstream.LedgerStream))
+		return os.Rename(at, filepath.Join(aside, stream))
 	}
 	if f.Broken != "" {
 		for name, text := range map[string]string{"meta.inf": meta.Settings, "meta.sum": meta.Sum} {
@@ -338,7 +366,7 @@ func (f LedgerFiles) Salvage(dir, aside string, meta Meta) error {
 		if !b.unreadable {
 			continue
 		}
-		if err := b.salvage(filepath.Join(at, "msgs"), aside); err != nil {
+		if err := b.salvage(filepath.Join(at, "msgs"), aside, f.Partition); err != nil {
 			return err
 		}
 	}
@@ -350,22 +378,23 @@ func (f LedgerFiles) Salvage(dir, aside string, meta Meta) error {
 }
 
 // salvage replaces a block by its readable records, and keeps the original in aside.
-func (b *Block) salvage(dir, aside string) error {
+func (b *Block) salvage(dir, aside string, partition int) error {
 	name := fmt.Sprintf("%d.blk", b.Number)
 	path := filepath.Join(dir, name)
 	buf, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	h, err := blockHash(jetstream.LedgerStream, b.Number)
+	stream, prefix := jetstream.LedgerPartition(partition)
+	h, err := blockHash(stream, b.Number)
 	if err != nil {
 		return err
 	}
 	var whole []byte
 	for at := 0; at < len(buf); {
-		r, ok := readRecord(buf[at:], h)
+		r, ok := readRecord(buf[at:], prefix, h)
 		if !ok {
-			at = nextRecord(buf, at+1, h)
+			at = nextRecord(buf, at+1, prefix, h)
 			continue
 		}
 		whole = append(whole, buf[at:at+r.bytes]...)

@@ -66,7 +66,7 @@ func appendEntries(t *testing.T, n int) func(jetstream.JetStream) {
 func TestBlocksOfTheServer(t *testing.T) {
 	dir := t.TempDir()
 	writeLedger(t, dir, nil, appendEntries(t, blockEntries))
-	f, err := ReadLedgerFiles(dir, nil, func(created time.Time) []uint64 {
+	f, err := ReadLedgerFiles(dir, 0, nil, func(created time.Time) []uint64 {
 		if created.IsZero() {
 			t.Error("asked for the entries of no ledger")
 		}
@@ -79,7 +79,7 @@ func TestBlocksOfTheServer(t *testing.T) {
 		f.Sums[blockEntries] != f.LastSum || f.LastSum == "" || len(f.Accepted) != 1 || f.LastAt.Before(f.FirstAt) || f.FirstAt.IsZero() {
 		t.Fatalf("%+v", f)
 	}
-	again, err := ReadLedgerFiles(dir, f.Blocks, nil)
+	again, err := ReadLedgerFiles(dir, 0, f.Blocks, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestBlocksOfTheServer(t *testing.T) {
 				}
 			}()
 			c.damage(t)
-			got, err := ReadLedgerFiles(dir, f.Blocks, nil)
+			got, err := ReadLedgerFiles(dir, 0, f.Blocks, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,21 +164,21 @@ func TestBlocksDropTheirFront(t *testing.T) {
 			}
 		}
 	})
-	f, err := ReadLedgerFiles(dir, nil, nil)
+	f, err := ReadLedgerFiles(dir, 0, nil, nil)
 	if err != nil || f.Last != 150 || len(f.Missing) > 0 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 }
 
 func TestNoLedger(t *testing.T) {
-	f, err := ReadLedgerFiles(t.TempDir(), nil, nil)
+	f, err := ReadLedgerFiles(t.TempDir(), 0, nil, nil)
 	if err != nil || f.Broken != "" || !f.Created.IsZero() || f.Last != 0 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	dir := t.TempDir()
 	writeLedger(t, dir, nil, appendEntries(t, 3))
 	truncate(t, filepath.Join(streamDir(dir, handoffjs.LedgerStream), "meta.inf"), 5)
-	f, err = ReadLedgerFiles(dir, nil, nil)
+	f, err = ReadLedgerFiles(dir, 0, nil, nil)
 	if err != nil || f.Broken == "" || !f.Created.IsZero() || f.Last != 3 {
 		t.Fatalf("%+v, %v", f, err)
 	}

@@ -127,7 +127,7 @@ func (n *Node) restartWhenWritable(ctx context.Context) bool {
 		}
 		if err := n.probeDisk(); err != nil {
 			n.setDiskErr(err)
-		} else if err := n.restart(ctx); errors.Is(err, ErrHangs) {
+		} else if err := n.restart(ctx); errors.Is(err, errHangs) {
 			return false
 		} else if err != nil {
 			n.setDiskErr(err)

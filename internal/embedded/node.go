@@ -82,7 +82,7 @@ type Node struct {
 	log     *logger
 	lock    *filelock.Lock
 	unclean bool
-	staging string // see stageInMemory
+	staging []staged // see stageInMemory
 
 	halt        func(*server.Server) // stops a server and waits until it has stopped
 	haltTimeout time.Duration
@@ -223,7 +223,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err := writeSynced(marker, strconv.Itoa(os.Getpid())); err != nil {
 		return err
 	}
-	if stale := n.staleStaging(); stale != "" {
+	for _, stale := range n.staleStaging() {
 		defer func() { _ = os.RemoveAll(stale) }()
 	}
 	options, err := n.options()

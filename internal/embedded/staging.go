@@ -13,11 +13,15 @@ import (
 // sharedMemory is the directory of Linux for files in memory.
 const sharedMemory = "/dev/shm"
 
-// batchLink returns the path where the server stages the batches of the ledger: messages that are
-// not committed yet. nats-server 2.15.2 creates a store for each batch and syncs it five times; the
+// batchLinks returns the paths where the server stages the batches of the partitions of the ledger:
+// messages that are not committed yet. nats-server 2.15.2 creates a store for each batch and syncs it five times; the
 // ledger itself it syncs once, before it acknowledges.
-func (n *Node) batchLink() string {
-	return filepath.Join(n.cfg.Dir, storeDir, "jetstream", "$G", "streams", jetstream.LedgerStream, "batches")
+func (n *Node) batchLinks() (links []string) {
+	for p := range max(1, LedgersIn(n.cfg.Dir)) {
+		stream, _ := jetstream.LedgerPartition(p)
+		links = append(links, filepath.Join(streamDir(n.cfg.Dir, stream), "batches"))
+	}
+	return links
 }
 
 // stageInMemory lets the server stage batches in memory, where a sync is free: a batch then costs
@@ -31,21 +35,25 @@ func (n *Node) stageInMemory() {
 	if n.cfg.Fsync != FsyncAlways || n.cfg.Cluster != nil || !isTmpfs(sharedMemory) {
 		return
 	}
-	link := n.batchLink()
-	if _, err := os.Stat(filepath.Dir(link)); err != nil {
-		return // no ledger
+	for _, link := range n.batchLinks() {
+		if _, err := os.Stat(filepath.Dir(link)); err != nil {
+			continue // no ledger
+		}
+		dir, err := os.MkdirTemp(sharedMemory, n.stagingPrefix())
+		if err != nil {
+			return
+		}
+		_ = os.Remove(link) // an empty directory, from a start that created the ledger
+		if err := os.Symlink(dir, link); err != nil {
+			_ = os.Remove(dir)
+			continue
+		}
+		n.staging = append(n.staging, staged{link, dir})
 	}
-	dir, err := os.MkdirTemp(sharedMemory, n.stagingPrefix())
-	if err != nil {
-		return
-	}
-	_ = os.Remove(link) // an empty directory, from a start that created the ledger
-	if err := os.Symlink(dir, link); err != nil {
-		_ = os.Remove(dir)
-		return
-	}
-	n.staging = dir
 }
+
+// staged is a link to a staging directory in memory.
+type staged struct{ link, dir string }
 
 // stagingPrefix distinguishes the staging directories of this node from those of nodes in other
 // directories, because a copy of a directory has its link too.
@@ -58,22 +66,23 @@ func (n *Node) stagingPrefix() string {
 	return "handoff-" + hex.EncodeToString(sum[:6]) + "-"
 }
 
-// staleStaging returns the staging directory that a node in this directory left because it was not
-// stopped cleanly. The server may still need it when it starts.
-func (n *Node) staleStaging() string {
-	dir, err := os.Readlink(n.batchLink())
-	if err != nil || filepath.Dir(dir) != sharedMemory || !strings.HasPrefix(filepath.Base(dir), n.stagingPrefix()) {
-		return ""
+// staleStaging returns the staging directories that a node in this directory left because it was not
+// stopped cleanly. The server may still need them when it starts.
+func (n *Node) staleStaging() (stale []string) {
+	for _, link := range n.batchLinks() {
+		dir, err := os.Readlink(link)
+		if err == nil && filepath.Dir(dir) == sharedMemory && strings.HasPrefix(filepath.Base(dir), n.stagingPrefix()) {
+			stale = append(stale, dir)
+		}
 	}
-	return dir
+	return stale
 }
 
 // removeStaging undoes stageInMemory.
 func (n *Node) removeStaging() {
-	if n.staging == "" {
-		return
+	for _, s := range n.staging {
+		_ = os.Remove(s.link)
+		_ = os.RemoveAll(s.dir)
 	}
-	_ = os.Remove(n.batchLink())
-	_ = os.RemoveAll(n.staging)
-	n.staging = ""
+	n.staging = nil
 }

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +14,7 @@ import (
 
 func startStaging(t *testing.T, dir string, fsync Fsync) *Node {
 	t.Helper()
-	n, err := Start(t.Context(), Config{Dir: dir, Fsync: fsync, DontListen: true, Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{AsyncWork: true})
-	}})
+	n, err := Start(t.Context(), Config{Dir: dir, Fsync: fsync, DontListen: true, Prepare: jetstream.Topology{AsyncWork: true}.Prepare})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,10 +60,10 @@ func TestStagesInMemory(t *testing.T) {
 	}
 	dir := t.TempDir()
 	n := startStaging(t, dir, FsyncAlways)
-	if n.staging == "" {
+	if len(n.staging) != 1 {
 		t.Fatal("it stages on the disk")
 	}
-	first := n.staging
+	first := n.staging[0].dir
 	if !stagesIn(t, n, first) {
 		t.Error("a batch was not staged in memory")
 	}
@@ -81,14 +78,14 @@ func TestStagesInMemory(t *testing.T) {
 	if _, err := os.Stat(first); !os.IsNotExist(err) {
 		t.Errorf("what a crash has left is still there: %v", err)
 	}
-	if n.staging == "" || !stagesIn(t, n, n.staging) {
+	if len(n.staging) != 1 || !stagesIn(t, n, n.staging[0].dir) {
 		t.Error("after a crash it stages on the disk")
 	}
-	second := n.staging
+	second := n.staging[0].dir
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{second, n.batchLink()} {
+	for _, path := range []string{second, n.batchLinks()[0]} {
 		if _, err := os.Lstat(path); !os.IsNotExist(err) {
 			t.Errorf("%s is there after a stop: %v", path, err)
 		}
@@ -100,21 +97,21 @@ func TestStagesInMemory(t *testing.T) {
 func TestStagesOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	n := startStaging(t, dir, FsyncInterval)
-	if n.staging != "" {
-		t.Errorf("batches in %s without need", n.staging)
+	if len(n.staging) > 0 {
+		t.Errorf("batches in %v without need", n.staging)
 	}
 	if err := n.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	others := t.TempDir()
-	if err := os.Symlink(others, n.batchLink()); err != nil {
+	if err := os.Symlink(others, n.batchLinks()[0]); err != nil {
 		t.Fatal(err)
 	}
 	n = startStaging(t, dir, FsyncAlways)
 	if _, err := os.Stat(others); err != nil {
 		t.Errorf("it removed what is not its own: %v", err)
 	}
-	if isTmpfs(sharedMemory) && filepath.Dir(n.staging) != sharedMemory {
-		t.Errorf("batches are in %q", n.staging)
+	if isTmpfs(sharedMemory) && (len(n.staging) != 1 || filepath.Dir(n.staging[0].dir) != sharedMemory) {
+		t.Errorf("batches are in %v", n.staging)
 	}
 }

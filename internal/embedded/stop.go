@@ -10,14 +10,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ErrHangs is the error of a node whose server does not stop. nats-server 2.15.2 deadlocks when a
+// errHangs is the error of a node whose server does not stop. nats-server 2.15.2 deadlocks when a
 // delayed message falls due while its disk is full. Nothing in this process can end it. The
 // acknowledged messages are in the directory; the next process that starts a node there continues
 // as after a crash.
-var ErrHangs = errors.New("the server hangs and does not stop: this process has to be ended and started again")
+var errHangs = errors.New("the server hangs and does not stop: this process has to be ended and started again")
 
 // Stop stops the node cleanly and waits until everything is durable. If the server hangs, the
-// error is ErrHangs, and the directory stays locked until this process ends.
+// error is errHangs, and the directory stays locked until this process ends.
 func (n *Node) Stop() error {
 	if err := n.shutdown(); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (n *Node) stopServer(first func()) error {
 
 // giveUp records that the server hangs.
 func (n *Node) giveUp() error {
-	err := fmt.Errorf("server in %s not stopped after %v: %w", n.cfg.Dir, n.haltTimeout, ErrHangs)
+	err := fmt.Errorf("server in %s not stopped after %v: %w", n.cfg.Dir, n.haltTimeout, errHangs)
 	n.mu.Lock()
 	n.hung = err
 	n.mu.Unlock()

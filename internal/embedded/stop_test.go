@@ -44,10 +44,10 @@ func gaveUp(t *testing.T, n *Node) {
 	default:
 		t.Error("the node has not given up")
 	}
-	if err := n.Health(); !errors.Is(err, ErrHangs) {
+	if err := n.Health(); !errors.Is(err, errHangs) {
 		t.Errorf("health is %v", err)
 	}
-	if err := n.Stop(); !errors.Is(err, ErrHangs) {
+	if err := n.Stop(); !errors.Is(err, errHangs) {
 		t.Errorf("it stops with %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(n.cfg.Dir, markerFile)); err != nil {
@@ -61,7 +61,7 @@ func gaveUp(t *testing.T, n *Node) {
 // TestGivesUpOnAServerThatHangs checks that Stop ends when the server does not.
 func TestGivesUpOnAServerThatHangs(t *testing.T) {
 	n := hang(t)
-	if err := n.Stop(); !errors.Is(err, ErrHangs) {
+	if err := n.Stop(); !errors.Is(err, errHangs) {
 		t.Errorf("it stops with %v", err)
 	}
 	gaveUp(t, n)

@@ -100,7 +100,7 @@ func (ix *Index) await(ctx, waiting context.Context, end broker.LedgerInfo) (*st
 		}
 		if st != nil {
 			m := st.currentPosition()
-			if m.seq >= end.Last && (end.Created.IsZero() || m.ledger.Equal(end.Created)) || waiting.Err() != nil {
+			if end.Behind(m.next) == 0 && (end.Created.IsZero() || m.ledger.Equal(end.Created)) || waiting.Err() != nil {
 				return st, nil
 			}
 			st.release()
@@ -160,17 +160,20 @@ func (ix *Index) reportDamage(st *store, err error) {
 
 // positionOf compares an answer that is right up to m with the end of the ledger.
 func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Position {
-	s := ask.Position{Seq: m.seq}
+	s := ask.Position{Seq: m.next.Count()}
+	if len(m.next) > 1 {
+		s.Place = m.next.String()
+	}
 	if !endKnown {
 		return s
 	}
 	if !m.ledger.Equal(end.Created) { // another ledger, or none yet
-		s.Behind = end.Last
+		s.Behind = end.Behind(nil)
 		return s
 	}
-	s.Complete = m.seq >= end.Last
+	s.Behind = end.Behind(m.next)
+	s.Complete = s.Behind == 0
 	if !s.Complete {
-		s.Behind = end.Last - m.seq
 		if !m.at.IsZero() {
 			s.BehindMS = max(0, time.Since(m.at).Milliseconds())
 		}

@@ -90,7 +90,11 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	if err := b.count(ctx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE position SET seq=?, at=?, drift=?", int64(last.seq), toMicros(last.at), st.drift); err != nil {
+	next := slices.Clone(st.currentPosition().next)
+	for i := range steps {
+		next.Pass(steps[i].seq)
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE position SET next=?, at=?, drift=?", next.String(), toMicros(last.at), st.drift); err != nil {
 		return err
 	}
 	if err := tx.Commit(); err != nil {
@@ -102,7 +106,7 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.position.seq, st.position.at = last.seq, last.at
+	st.position.next, st.position.at = next, last.at
 	return nil
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
-// CountGroupsMax is how many groups an answer has at most, the largest ones.
-const CountGroupsMax = 1_000
+// countGroupsMax is how many groups an answer has at most, the largest ones.
+const countGroupsMax = 1_000
 
 // Count returns how many handoffs a filter selects. It reads the rows of all of them, except where
 // the table of counts has the fields of the question.
@@ -23,7 +23,7 @@ func (ix *Index) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, 
 	return read(ctx, ix, q.Question, func(v view, a *ask.CountAnswer) error {
 		t := tally{st: v.st, by: q.By, sums: map[groupKey]int64{}, had: map[groupKey]int64{}}
 		err := v.count(q, &t)
-		a.Count, a.Groups = t.total, t.groups(CountGroupsMax)
+		a.Count, a.Groups = t.total, t.groups(countGroupsMax)
 		return err
 	})
 }

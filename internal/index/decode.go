@@ -81,7 +81,7 @@ func (s *step) textBytes() int {
 // projection has the fields of a record that the index needs.
 var projection = record.NewProjection([]string{"ticket", "phase", "closed", "outcome", "reason", "type", "source", "target", "priority",
 	"workflow_id", "conversation_id", "task_id", "variant", "parent", "group", "aggregate", "return_of", "call_of", "origin", "agent", "offer", "holder",
-	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "usage", "conditions", "gate", "inbox", "redriven_as", "limits", "account"},
+	"attempts_total", "reroutes", "escalation_level", "submitted_at", "updated_at", "closed_at", "usage", "conditions", "gate", "inbox", "redriven_as", "limits", "account", "schedule", "rule"},
 	protocol.EventSubmitted, protocol.EventOffered, protocol.EventAccepted, protocol.EventTaken, protocol.EventRejected,
 	protocol.EventGated, protocol.EventGateOpened, protocol.EventApproved, protocol.EventDenied, protocol.EventLapsed,
 	protocol.EventAwarded, protocol.EventUnawarded, protocol.EventBarred, protocol.EventDeadlocked)
@@ -151,7 +151,7 @@ func afterOf(s protocol.State) handoffState {
 		phase:  phases.number(s.Phase), agent: s.Agent, reason: s.Reason, holder: s.Holder,
 		attempts: s.AttemptsTotal, reroutes: s.Reroutes, level: s.EscalationLevel,
 		updated: toMicros(s.UpdatedAt), closed: toMicros(s.ClosedAt), tokens: s.Usage.Total().Tokens, cost: s.Usage.Total().CostMicros,
-		source: s.Source, target: protocol.Prefix(s.TargetWords(), shownBytesMax),
+		source: s.From(), target: protocol.Prefix(s.TargetWords(), shownBytesMax),
 		priority: priorities.number(s.Priority), kind: types.number(s.Type), submitted: toMicros(s.SubmittedAt),
 		workflow: s.WorkflowID, conversation: s.ConversationID, task: s.TaskID, variant: s.Variant,
 		parent: s.Parent, family: s.Group, returnOf: s.ReturnOf, origin: s.Origin,

@@ -6,5 +6,5 @@
 // all entries up to there and none beyond, and is marked incomplete if appends that were
 // acknowledged before the question are missing. The index never answers from a file that is
 // damaged, deleted, truncated, of an older version or of another ledger: it rebuilds the file. It
-// refuses a file of a newer version with ErrNewer and leaves it unchanged.
+// refuses a file of a newer version with errNewer and leaves it unchanged.
 package index

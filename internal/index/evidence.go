@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,9 +21,9 @@ import (
 // may be damaged since, and is only read.
 type Evidence struct {
 	Path   string
-	Ledger time.Time // which ledger; zero is none
-	Seq    uint64    // up to which the index has read it
-	At     time.Time // of that entry
+	Ledger time.Time     // which ledger; zero is none
+	Next   broker.Cursor // up to which the index has read it
+	At     time.Time     // of the last entry that it has read
 
 	lock *filelock.Lock
 	db   *sql.DB
@@ -54,15 +55,18 @@ func (e *Evidence) open(ctx context.Context) error {
 	}
 	e.db = st.db
 	_ = st.reads.Close()
-	var ledger, known string
-	var seq, at int64
-	if err := e.db.QueryRowContext(ctx, "SELECT seq, at, ledger, words FROM position").Scan(&seq, &at, &ledger, &known); err != nil {
+	var next, ledger, known string
+	var at int64
+	if err := e.db.QueryRowContext(ctx, "SELECT next, at, ledger, words FROM position").Scan(&next, &at, &ledger, &known); err != nil {
 		return err
 	}
 	if known != allWords {
 		return errors.New("it is of another version of the protocol")
 	}
-	e.Seq, e.At = uint64(seq), fromMicros(at)
+	if e.Next, err = broker.ParseCursor(next); err != nil {
+		return err
+	}
+	e.At = fromMicros(at)
 	if ledger != "" {
 		if e.Ledger, err = time.Parse(time.RFC3339Nano, ledger); err != nil {
 			return err
@@ -96,10 +100,12 @@ func (e *Evidence) Close() error {
 	return errors.Join(err, e.lock.Close())
 }
 
-// Since returns the earliest change among the handoffs whose last entry is after seq; zero is none.
+// Since returns the earliest change among the handoffs whose last entry is after seq in its partition;
+// zero is none.
 func (e *Evidence) Since(ctx context.Context, seq uint64) (time.Time, error) {
 	var at int64
-	err := e.db.QueryRowContext(ctx, "SELECT coalesce(min(updated), 0) FROM handoff WHERE seq > ?", int64(seq)).Scan(&at)
+	err := e.db.QueryRowContext(ctx, "SELECT coalesce(min(updated), 0) FROM handoff WHERE seq > ? AND seq < ?",
+		int64(seq), int64(broker.PartitionBase(broker.PartitionOf(seq)+1))).Scan(&at)
 	return fromMicros(at), err
 }
 
@@ -135,7 +141,8 @@ func (e *Evidence) each(ctx context.Context, fn func(broker.Remembered) error) e
 			continue
 		}
 		k.Ticket, k.Seq, k.Outcome, k.Type, k.Priority = id.String(), uint64(seq), outcomes.word(outcome), types.word(kind), priorities.word(priority)
-		k.Source, k.Target = e.name[source], e.name[target]
+		k.Source, _, _ = strings.Cut(e.name[source], ":")
+		k.Target = e.name[target]
 		k.Submitted, k.LastChange = fromMicros(submitted), fromMicros(updated)
 		if err := fn(k); err != nil {
 			return err

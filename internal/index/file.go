@@ -12,7 +12,7 @@ import (
 
 const (
 	// schemaVersion is raised with every change of the file's content or its meaning.
-	schemaVersion = 12
+	schemaVersion = 13
 	// applicationID marks the file as ours: "HndI".
 	applicationID = 0x486e6449
 )
@@ -56,10 +56,10 @@ func fileVersion(path string) (int, error) {
 	case !bytes.HasPrefix(header, []byte("SQLite format 3\x00")):
 		return fileBroken, nil
 	case application != applicationID:
-		return fileNone, fmt.Errorf("%w: %s is a database of another program, and stays as it is; name another file", ErrForeign, path)
+		return fileNone, fmt.Errorf("%w: %s is a database of another program, and stays as it is; name another file", errForeign, path)
 	case version > schemaVersion:
 		return fileNone, fmt.Errorf("%w: %s has version %d, this program knows %d; use the newer handoff, name another file, or remove this one (it is made again from the ledger)",
-			ErrNewer, path, version, schemaVersion)
+			errNewer, path, version, schemaVersion)
 	case version < schemaVersion:
 		return fileOlder, nil
 	}

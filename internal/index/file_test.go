@@ -83,8 +83,8 @@ type counted struct {
 	first uint64
 }
 
-func (c *counted) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	c.first = from
+func (c *counted) Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
+	c.first = from.Next(0)
 	return c.Engine.Tail(ctx, from, fn)
 }
 
@@ -206,8 +206,8 @@ func TestFilesOfOthers(t *testing.T) {
 		path string
 		want error
 	}{
-		{"newer", prepare(version(schemaVersion + 1)), ErrNewer},
-		{"another program's", prepare(func(header []byte) { binary.BigEndian.PutUint32(header[68:], 77) }), ErrForeign},
+		{"newer", prepare(version(schemaVersion + 1)), errNewer},
+		{"another program's", prepare(func(header []byte) { binary.BigEndian.PutUint32(header[68:], 77) }), errForeign},
 	} {
 		before, err := os.ReadFile(c.path)
 		if err != nil {
@@ -259,10 +259,10 @@ func TestNewerInItsPlace(t *testing.T) {
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-	if err := ix.Run(t.Context(), engine); !errors.Is(err, ErrNewer) {
+	if err := ix.Run(t.Context(), engine); !errors.Is(err, errNewer) {
 		t.Errorf("Run: %v", err)
 	}
-	if _, err := ix.Count(t.Context(), ask.CountQuery{}); !errors.Is(err, ErrNewer) {
+	if _, err := ix.Count(t.Context(), ask.CountQuery{}); !errors.Is(err, errNewer) {
 		t.Errorf("a question after that: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, body) {
@@ -366,7 +366,7 @@ func TestPrune(t *testing.T) {
 	defer st.release()
 	first, kept := w.heads[600].seq, 0
 	for range 3 {
-		if _, err := st.prune(t.Context(), first); err != nil {
+		if _, err := st.prune(t.Context(), broker.LedgerInfo{First: first}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -386,7 +386,7 @@ func TestPrune(t *testing.T) {
 	w.heads = left
 	w.compare(ix, ask.Filter{Text: "login"})
 	w.compare(ix, ask.Filter{})
-	if n, err := st.prune(t.Context(), first); n != 0 || err != nil {
+	if n, err := st.prune(t.Context(), broker.LedgerInfo{First: first}); n != 0 || err != nil {
 		t.Errorf("%d more were forgotten, %v", n, err)
 	}
 }

@@ -64,9 +64,9 @@ func (v view) selectionOf(f ask.Filter) (selection, error) {
 		s.add("h.outcome <> 0")
 	}
 	columns := len(s.text)
-	s.names(v, "source", f.Source)
+	s.names(v, "source", v.sources(f.Source...))
 	s.names(v, "target", f.Target)
-	s.party(v, "source", f.From)
+	s.party(v, "source", v.sources(f.From...))
 	s.party(v, "target", f.To)
 	s.texts("task", f.TaskID)
 	s.texts("variant", f.Variant)

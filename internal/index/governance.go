@@ -60,8 +60,8 @@ type balance struct {
 	Over     int64 `json:"o,omitempty"`
 }
 
-// gateOf returns the gate before a handoff's next offer. The breaker of its agent closes no gate: a
-// handoff that it keeps back from the beginning has no agent and no offer.
+// gateOf returns the gate before a handoff's next offer. The state has no gate where all breakers were
+// open at the submission: such a handoff has no agent and no offer yet.
 func gateOf(s protocol.State) protocol.GateKind {
 	if s.Phase == protocol.Pending && s.Offer == 0 && s.Agent == "" && s.Aggregate == nil && !s.Held() {
 		return protocol.GateBreaker

@@ -132,6 +132,16 @@ func (v view) numbers(agents []string) string {
 	return strings.Join(numbers, ",")
 }
 
+// sources returns the sources to select: schedule is all schedules, and signal all rules.
+func (v view) sources(asked ...string) (all []string) {
+	for _, source := range asked {
+		if all = append(all, source); source == protocol.ScheduleSource || source == protocol.SignalSource {
+			all = append(all, v.st.names.under(source+":")...)
+		}
+	}
+	return all
+}
+
 // Dead returns a page of dead letters, the last to close first.
 func (ix *Index) Dead(ctx context.Context, q ask.DeadQuery) (ask.DeadAnswer, error) {
 	if err := q.Validate(); err != nil {
@@ -165,15 +175,11 @@ func (v view) deadTerms(q ask.DeadQuery, after *cursor) terms {
 	if !q.Redriven {
 		t.add(fmt.Sprintf("dead = %d", deadLetter))
 	}
-	for column, name := range map[string]string{"agent": q.Agent, "source": q.Source} {
-		if name == "" {
-			continue
-		}
-		id, known := v.st.names.find(name)
-		if !known {
-			id = -1
-		}
-		t.add("+"+column+" = ?", id)
+	if q.Agent != "" {
+		t.add("+agent IN (" + v.numbers([]string{q.Agent}) + ")")
+	}
+	if q.Source != "" {
+		t.add("+source IN (" + v.numbers(v.sources(q.Source)) + ")")
 	}
 	if q.Outcome != "" {
 		t.add("+outcome = ?", outcomes.number(q.Outcome))

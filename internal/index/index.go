@@ -20,16 +20,16 @@ import (
 // Source is the ledger that an index reads. A broker.Engine is one.
 type Source interface {
 	LedgerInfo(ctx context.Context) (broker.LedgerInfo, error)
-	Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error
 	Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 }
 
 var (
-	// ErrNewer: a newer version of Handoff has written the file. The file stays
+	// errNewer: a newer version of Handoff has written the file. The file stays
 	// unchanged.
-	ErrNewer = errors.New("the index is from a newer version of handoff")
-	// ErrForeign: the file is another program's database. It stays unchanged.
-	ErrForeign = errors.New("the file is no index")
+	errNewer = errors.New("the index is from a newer version of handoff")
+	// errForeign: the file is another program's database. It stays unchanged.
+	errForeign = errors.New("the file is no index")
 	// ErrInUse: another process keeps its index in this file.
 	ErrInUse = errors.New("index in use")
 )
@@ -59,8 +59,8 @@ type Index struct {
 }
 
 // Open opens the index in a file. It makes a missing file, readable by its owner alone, and
-// rebuilds a damaged or older one. It refuses a file from a newer version with ErrNewer, another
-// program's database with ErrForeign, and one that another process uses with ErrInUse; all three
+// rebuilds a damaged or older one. It refuses a file from a newer version with errNewer, another
+// program's database with errForeign, and one that another process uses with ErrInUse; all three
 // stay unchanged. Nothing is read from a ledger before Run.
 func Open(path string, cfg Config) (*Index, error) {
 	path, err := filepath.Abs(path)

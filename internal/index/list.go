@@ -91,7 +91,8 @@ func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	r.Closed = outcome != 0
 	r.Gate, r.GatedAt = gates.word(gate), fromMicros(gated)
 	r.Barred, r.Deadlocked = marks&markBarred != 0, marks&markDeadlocked != 0
-	r.Source, r.Target, r.Agent = v.st.names.textOf(source), v.st.names.textOf(target), v.st.names.textOf(agent)
+	r.SetFrom(v.st.names.textOf(source))
+	r.Target, r.Agent = v.st.names.textOf(target), v.st.names.textOf(agent)
 	r.SubmittedAt, r.UpdatedAt, r.ClosedAt = fromMicros(submitted), fromMicros(at.updated), fromMicros(closed)
 	return r, at, nil
 }

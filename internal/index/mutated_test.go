@@ -20,7 +20,7 @@ func TestMutatedRecords(t *testing.T) {
 	total(t, ix)
 	well, victims := w.heads[:10], w.heads[10:]
 	var real [][]byte
-	if err := w.engine.Entries(t.Context(), 1, func(e broker.Entry) error {
+	if err := w.engine.Entries(t.Context(), broker.From(1), func(e broker.Entry) error {
 		real = append(real, e.Body)
 		return nil
 	}); err != nil {

@@ -2,6 +2,7 @@ package index
 
 import (
 	"database/sql"
+	"strings"
 	"sync"
 )
 
@@ -39,6 +40,18 @@ func (n *names) find(text string) (int32, bool) {
 	defer n.mu.RUnlock()
 	id, ok := n.id[text]
 	return id, ok
+}
+
+// under returns the names that begin with a prefix.
+func (n *names) under(prefix string) (found []string) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, text := range n.text {
+		if strings.HasPrefix(text, prefix) {
+			found = append(found, text)
+		}
+	}
+	return found
 }
 
 // add returns the id of a name, which it adds if needed.

@@ -1,21 +1,31 @@
 package index
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/agenthandoff/handoff/broker"
+)
 
 // pruneAtOnce is how many handoffs one transaction removes.
 const pruneAtOnce = 500
 
-// prune removes handoffs whose last entry lies before sequence first, and returns how many. It
+// prune removes handoffs whose last entry the ledger no longer has, and returns how many. It
 // looks among those that changed longest ago: they lie first in the ledger, except where clocks
 // differ, and a later call finds these.
-func (st *store) prune(ctx context.Context, first uint64) (int64, error) {
+func (st *store) prune(ctx context.Context, ledger broker.LedgerInfo) (int64, error) {
 	ctx = context.WithoutCancel(ctx)
 	tx, err := st.db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after the commit
-	const dropped = " IN (SELECT id FROM (SELECT id, seq FROM handoff ORDER BY updated LIMIT ?) WHERE seq < ?)"
+	var before []string                  // in each partition
+	for p, info := range ledger.Partitions() {
+		before = append(before, fmt.Sprintf("seq > %d AND seq < %d", broker.PartitionBase(p), info.First))
+	}
+	dropped := " IN (SELECT id FROM (SELECT id, seq FROM handoff ORDER BY updated LIMIT ?) WHERE " + strings.Join(before, " OR ") + ")"
 	var n int64
 	for _, statement := range []string{
 		`INSERT INTO tally SELECT agent, outcome, phase, priority, type, -count(*) FROM handoff WHERE id` + dropped +
@@ -28,7 +38,7 @@ func (st *store) prune(ctx context.Context, first uint64) (int64, error) {
 		"DELETE FROM past WHERE handoff" + dropped,
 		"DELETE FROM handoff WHERE id" + dropped,
 	} {
-		result, err := tx.ExecContext(ctx, statement, pruneAtOnce, int64(first))
+		result, err := tx.ExecContext(ctx, statement, pruneAtOnce)
 		if err != nil {
 			return 0, err
 		}

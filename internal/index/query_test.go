@@ -17,7 +17,7 @@ func naive(f ask.Filter, k *subject) bool {
 	party := func(values []string, asked string) bool {
 		return len(values) == 0 || slices.Contains(values, asked) || slices.ContainsFunc(values, func(agent string) bool { return k.had[agent] })
 	}
-	if !party(f.From, k.Source) || !party(f.To, k.TargetWords()) {
+	if !party(f.From, k.Source) && !party(f.From, k.From()) || !party(f.To, k.TargetWords()) {
 		return false
 	}
 	words := map[string]bool{}
@@ -36,7 +36,7 @@ func naive(f ask.Filter, k *subject) bool {
 			}
 		}
 	}
-	return has(f.Agent, k.Agent) && has(f.Source, k.Source) && has(f.Target, k.TargetWords()) &&
+	return has(f.Agent, k.Agent) && (has(f.Source, k.Source) || has(f.Source, k.From())) && has(f.Target, k.TargetWords()) &&
 		(f.Phase == nil || slices.Contains(f.Phase, k.Phase)) && (f.Outcome == nil || slices.Contains(f.Outcome, k.Outcome)) &&
 		(f.Open == nil || *f.Open != k.Closed) && (f.Priority == nil || slices.Contains(f.Priority, k.Priority)) &&
 		(f.Type == nil || slices.Contains(f.Type, k.Type)) && has(f.WorkflowID, k.WorkflowID) &&
@@ -55,9 +55,9 @@ func (w *world) randomFilter() (f ask.Filter) {
 	at := func() time.Time { return pick(w.rng, w.heads).SubmittedAt }
 	open := w.rng.IntN(2) == 0
 	some(func() { f.Agent = []string{pick(w.rng, testAgents), pick(w.rng, testAgents)} })
-	some(func() { f.Source = []string{pick(w.rng, testAgents)} })
+	some(func() { f.Source = []string{pick(w.rng, testFrom)} })
 	some(func() { f.Target = []string{pick(w.rng, testAgents), "nobody"} })
-	some(func() { f.From = []string{pick(w.rng, testAgents), "nobody"} })
+	some(func() { f.From = []string{pick(w.rng, testFrom), "nobody"} })
 	some(func() { f.To = []string{pick(w.rng, append(testAgents, "human")), pick(w.rng, testAgents)} })
 	some(func() { f.Phase = []protocol.Phase{pick(w.rng, protocol.Phases), protocol.Pending} })
 	some(func() { f.Outcome = []protocol.Outcome{pick(w.rng, protocol.Outcomes), protocol.OutcomeSuccess} })
@@ -205,7 +205,7 @@ func (w *world) compareRow(r ask.Row) {
 	w.t.Helper()
 	k := w.by[r.Ticket]
 	if r.Seq != k.seq || r.Phase != k.Phase || r.Closed != k.Closed || r.Outcome != k.Outcome || r.Agent != k.Agent ||
-		r.Source != k.Source || r.Attempts != k.AttemptsTotal || r.Reroutes != k.Reroutes || r.Reason != k.Reason ||
+		r.Source != k.Source || r.Schedule != k.Schedule || r.Rule != k.Rule || r.Attempts != k.AttemptsTotal || r.Reroutes != k.Reroutes || r.Reason != k.Reason ||
 		r.Priority != k.Priority || r.Type != k.Type || r.WorkflowID != k.WorkflowID || r.ConversationID != k.ConversationID ||
 		r.TaskID != k.TaskID || r.Variant != k.Variant || r.Parent != k.Parent || r.Holder != k.Holder || r.Level != k.EscalationLevel ||
 		r.Description != k.description || r.Why != k.why || !r.SubmittedAt.Equal(k.SubmittedAt) ||

@@ -38,7 +38,7 @@ const (
 
 // Run keeps the index up to date with a ledger until ctx ends, and then returns nil. It blocks; only
 // one Run may run at a time. It retries an engine that does not answer, and rebuilds a damaged file.
-// It fails, with ErrNewer or ErrForeign, only if another program has replaced the file.
+// It fails, with errNewer or errForeign, only if another program has replaced the file.
 func (ix *Index) Run(ctx context.Context, src Source) error {
 	ix.mu.Lock()
 	ix.src = src
@@ -48,12 +48,12 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 		backoff.WithMaxInterval(3*time.Second), backoff.WithMaxElapsedTime(0))
 	logged := false
 	for {
-		before := ix.sequence()
+		before := ix.read()
 		err := ix.follow(ctx, src)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if ix.sequence() != before { // it has made progress
+		if ix.read() != before { // it has made progress
 			pause.Reset()
 			logged = false
 		}
@@ -80,14 +80,14 @@ func (ix *Index) Run(ctx context.Context, src Source) error {
 	}
 }
 
-// sequence is that of the last entry in the store; zero without a store.
-func (ix *Index) sequence() uint64 {
+// read is how many entries the store has read; zero without a store.
+func (ix *Index) read() uint64 {
 	st, _ := ix.current()
 	if st == nil {
 		return 0
 	}
 	defer st.release()
-	return st.currentPosition().seq
+	return st.currentPosition().next.Count()
 }
 
 // errLedgerShorter is the error of a ledger that has lost its end. The index is evidence of the lost
@@ -119,7 +119,7 @@ func (ix *Index) recover(err error) (left error, fatal bool) {
 		}
 		left = ix.rebuild(changed)
 	}
-	return left, errors.Is(left, ErrNewer) || errors.Is(left, ErrForeign) || errors.Is(left, errClosed)
+	return left, errors.Is(left, errNewer) || errors.Is(left, errForeign) || errors.Is(left, errClosed)
 }
 
 // reopen reads the file again.
@@ -166,18 +166,24 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 		ix.notify()
 	case !m.ledger.Equal(ledger.Created):
 		return fmt.Errorf("%w: the index is of another one", broker.ErrLedgerChanged)
-	case m.seq > ledger.Last:
-		return fmt.Errorf("%w: it ends at %d, and this index has read %d", errLedgerShorter, ledger.Last, m.seq)
-	case m.seq > 0 && m.seq+1 < ledger.First:
-		return fmt.Errorf("%w: it begins at %d, after %d", broker.ErrLedgerChanged, ledger.First, m.seq)
+	case len(m.next) > len(ledger.Others)+1:
+		return fmt.Errorf("%w: it has %d partitions, and this index has read %d", errLedgerShorter, len(ledger.Others)+1, len(m.next))
+	}
+	for p, part := range ledger.Partitions() {
+		switch next := m.next.Next(p); {
+		case next > part.Last+1:
+			return fmt.Errorf("%w: it ends at %d, and this index has read %d", errLedgerShorter, part.Last, next-1)
+		case next > 0 && next < part.First:
+			return fmt.Errorf("%w: it begins at %d, after %d", broker.ErrLedgerChanged, part.First, next-1)
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	f := &filler{ix: ix, st: st, src: src, steps: make(chan step, batchSteps/8), until: ledger.Last}
+	f := &filler{ix: ix, st: st, src: src, steps: make(chan step, batchSteps/8), ledger: ledger}
 	tailed := make(chan struct{})
 	go func() {
 		defer close(tailed)
-		cancel(f.tail(ctx, src, m.seq))
+		cancel(f.tail(ctx, src, m.next))
 	}()
 	err = f.write(ctx)
 	cancel(err)
@@ -190,19 +196,15 @@ func (ix *Index) follow(ctx context.Context, src Source) error {
 
 // filler copies entries into a store: one goroutine reads and decodes, another writes.
 type filler struct {
-	ix    *Index
-	st    *store
-	src   Source
-	steps chan step
-	until uint64 // the end of the ledger at its start
+	ix     *Index
+	st     *store
+	src    Source
+	steps  chan step
+	ledger broker.LedgerInfo // at its start
 }
 
 // tail reads the ledger. It never returns nil.
-func (f *filler) tail(ctx context.Context, src Source, seq uint64) error {
-	from := seq
-	if seq > 0 {
-		from = seq + 1
-	}
+func (f *filler) tail(ctx context.Context, src Source, from broker.Cursor) error {
 	err := src.Tail(ctx, from, func(e broker.Entry) error {
 		s := decode(e)
 		if s.failed != nil {
@@ -299,7 +301,7 @@ func (f *filler) fillBatch(steps []step) []step {
 			continue
 		default:
 		}
-		if steps[len(steps)-1].seq+f.ix.fillBehind > f.until { // not a fill: readers see the steps at once
+		if f.caughtUp(steps) { // not a fill: readers see the steps at once
 			return steps
 		}
 		// It sleeps: to be woken for each step costs more than some steps do.
@@ -311,6 +313,11 @@ func (f *filler) fillBatch(steps []step) []step {
 	return steps
 }
 
+// caughtUp reports whether few entries are missing once the steps are stored: there is no fill.
+func (f *filler) caughtUp(steps []step) bool {
+	return f.ledger.Behind(f.st.currentPosition().next) < f.ix.fillBehind+uint64(len(steps))
+}
+
 func (f *filler) store(ctx context.Context, steps []step) error {
 	if err := f.st.filesUnchanged(); err != nil {
 		return err
@@ -319,11 +326,11 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		return f.fail(err)
 	}
 	f.ix.notify()
-	if !f.st.indexed.Load() && f.st.currentPosition().seq >= f.until {
+	if !f.st.indexed.Load() && f.ledger.Behind(f.st.currentPosition().next) == 0 {
 		if err := f.st.addIndexes(ctx); err != nil {
 			return f.fail(err)
 		}
-		f.ix.log.Info("index caught up", "seq", f.st.currentPosition().seq)
+		f.ix.log.Info("index caught up", "entries", f.st.currentPosition().next.Count())
 	}
 	if err := f.st.checkpoint(ctx, walBytesMax); err != nil {
 		return f.fail(err)
@@ -338,7 +345,7 @@ func (f *filler) prune(ctx context.Context) error {
 		return nil // the next tick tries again
 	}
 	for {
-		n, err := f.st.prune(ctx, ledger.First)
+		n, err := f.st.prune(ctx, ledger)
 		if err != nil {
 			return f.fail(err)
 		}
@@ -365,7 +372,7 @@ func (f *filler) prepareIndexes(ctx context.Context) error {
 	if f.st.indexed.Load() {
 		return nil
 	}
-	if f.st.currentPosition().seq+f.ix.fillBehind > f.until {
+	if f.caughtUp(nil) {
 		return f.st.addIndexes(ctx)
 	}
 	return f.st.tuneSearch(ctx, fillSearch)

@@ -11,7 +11,8 @@ import (
 //
 // The id of a handoff is the instant of its submission in µs since 1970, or the next free one (see
 // batch.newID). So rows lie in the order of their submission, every index includes that order, and
-// a range of time is a range of rows. Names of agents are interned; a word of the protocol is its
+// a range of time is a range of rows. Names of agents are interned; the source of a handoff by a schedule
+// is schedule:NAME, and of one by a rule signal:NAME; a word of the protocol is its
 // place in the list of words; instants are µs, 0 is none; tickets are 16 bytes.
 //
 // waits is the number of the reason for which an open handoff is in an inbox, inbox the agent in
@@ -31,7 +32,7 @@ import (
 const schema = `
 CREATE TABLE position (
 	only INTEGER PRIMARY KEY CHECK (only = 1),
-	seq INTEGER NOT NULL, at INTEGER NOT NULL,
+	next TEXT NOT NULL, at INTEGER NOT NULL,
 	ledger TEXT NOT NULL, words TEXT NOT NULL,
 	drift INTEGER NOT NULL, indexed INTEGER NOT NULL
 );

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+
+	"github.com/agenthandoff/handoff/broker"
 )
 
 const (
@@ -58,8 +60,8 @@ type store struct {
 
 // ledgerPosition is how far a store has read the ledger.
 type ledgerPosition struct {
-	seq    uint64
-	at     time.Time // the engine's time stamp of that entry
+	next   broker.Cursor
+	at     time.Time // the engine's time stamp of the last entry
 	ledger time.Time // which ledger; zero before the first
 	drift  int64     // of a snapshot: the most that an id is beyond its instant
 }
@@ -112,7 +114,7 @@ func createStore(path string) (_ *store, err error) {
 	// it.
 	script := "BEGIN;" + schema +
 		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, schemaVersion) +
-		"INSERT INTO position VALUES (1, 0, 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
+		"INSERT INTO position VALUES (1, '0', 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
 	if _, err := st.db.Exec(script); err != nil {
 		return nil, err
 	}
@@ -133,11 +135,11 @@ func openStore(path string) (*store, error) {
 
 // load reads the part in memory.
 func (st *store) load() error {
-	var ledger, known string
-	var at, seq int64
+	var next, ledger, known string
+	var at int64
 	var indexed bool
-	err := st.db.QueryRow("SELECT seq, at, ledger, words, drift, indexed FROM position").
-		Scan(&seq, &at, &ledger, &known, &st.drift, &indexed)
+	err := st.db.QueryRow("SELECT next, at, ledger, words, drift, indexed FROM position").
+		Scan(&next, &at, &ledger, &known, &st.drift, &indexed)
 	if err != nil {
 		return fmt.Errorf("read its position: %w", err)
 	}
@@ -145,7 +147,10 @@ func (st *store) load() error {
 	if known != allWords {
 		return errors.New("it is of another version of the protocol")
 	}
-	st.position.seq, st.position.at = uint64(seq), fromMicros(at)
+	if st.position.next, err = broker.ParseCursor(next); err != nil {
+		return fmt.Errorf("read its position: %w", err)
+	}
+	st.position.at = fromMicros(at)
 	if ledger != "" {
 		if st.position.ledger, err = time.Parse(time.RFC3339Nano, ledger); err != nil {
 			return fmt.Errorf("read its ledger: %w", err)
@@ -204,11 +209,15 @@ func (st *store) snapshot(ctx context.Context, fn func(view) error) (ledgerPosit
 		return m, err
 	}
 	defer func() { _ = tx.Rollback() }() // a read-only transaction
-	var seq, at int64
-	if err := tx.QueryRowContext(ctx, "SELECT seq, at, drift FROM position").Scan(&seq, &at, &m.drift); err != nil {
+	var next string
+	var at int64
+	if err := tx.QueryRowContext(ctx, "SELECT next, at, drift FROM position").Scan(&next, &at, &m.drift); err != nil {
 		return m, err
 	}
-	m.seq, m.at = uint64(seq), fromMicros(at)
+	if m.next, err = broker.ParseCursor(next); err != nil {
+		return m, err
+	}
+	m.at = fromMicros(at)
 	return m, fn(view{ctx: ctx, tx: tx, st: st, drift: m.drift})
 }
 

@@ -20,7 +20,9 @@ type Facts struct {
 	// Created is when the ledger was created or restored, unique to each ledger. Zero is no ledger.
 	Created time.Time
 	// Began is the earliest possible time of its oldest entry.
-	Began       time.Time
+	Began time.Time
+	// Base is the number that its sequences follow: 0, or broker.PartitionBase.
+	Base        uint64
 	First, Last uint64
 	LastAt      time.Time
 	// Messages counts its entries; 0 is unknown.
@@ -31,6 +33,8 @@ type Facts struct {
 	Accepted []broker.Range
 	// Broken is why no ledger can be read.
 	Broken string
+	// Headless is why the server cannot open it, although no entry is lost.
+	Headless string
 	// Window is the part of its end that a power cut may take: 0 if every write is synced.
 	Window time.Duration
 	// LostSince is the instant of the first entry after Last, by an index; zero is unknown.
@@ -60,6 +64,13 @@ type Verdict struct {
 	Warnings []string
 }
 
+// Join adds the verdict on another partition.
+func (v *Verdict) Join(other Verdict) {
+	v.Damage = append(v.Damage, other.Damage...)
+	v.Missing = append(v.Missing, other.Missing...)
+	v.Warnings = append(v.Warnings, other.Warnings...)
+}
+
 // OK reports whether the ledger is whole.
 func (v Verdict) OK() bool { return len(v.Damage) == 0 }
 
@@ -70,20 +81,26 @@ func (v *Verdict) add(format string, args ...any) {
 // Judge decides whether a ledger is whole.
 func Judge(f Facts) Verdict {
 	var v Verdict
+	f.Last = max(f.Last, f.Base)
+	if f.Base > 0 { // nothing was seen of this partition
+		f.Seen = slices.DeleteFunc(slices.Clone(f.Seen), func(s Seen) bool { return s.Last <= f.Base })
+	}
 	if f.Created.IsZero() {
 		switch {
 		case f.Broken != "":
 			v.add("%s", f.Broken)
 		case len(f.Seen) > 0:
-			v.add("there is no ledger, and %s has seen one with %d entries", f.Seen[0].By, f.Seen[0].Last)
+			v.add("there is no ledger, and %s has seen one with %d entries", f.Seen[0].By, f.Seen[0].Last-f.Base)
 		}
 		if !v.OK() && len(f.Seen) > 0 {
-			v.Missing = []broker.Range{{From: 1, To: slices.MaxFunc(f.Seen, byLast).Last}}
+			v.Missing = []broker.Range{{From: f.Base + 1, To: slices.MaxFunc(f.Seen, byLast).Last}}
 		}
 		return v
 	}
-	if f.Broken != "" {
-		v.add("%s", f.Broken)
+	for _, why := range []string{f.Broken, f.Headless} {
+		if why != "" {
+			v.add("%s", why)
+		}
 	}
 	v.judgeMiddle(f)
 	v.judgeFront(f)
@@ -120,7 +137,7 @@ func (v *Verdict) judgeMiddle(f Facts) {
 
 // judgeFront looks for entries that the front lost too early.
 func (v *Verdict) judgeFront(f Facts) {
-	if f.First <= 1 || f.Last < f.First { // all may be dropped
+	if f.First <= f.Base+1 || f.Last < f.First { // all may be dropped
 		return
 	}
 	lost := func(from uint64, by string) {
@@ -131,7 +148,7 @@ func (v *Verdict) judgeFront(f Facts) {
 		}
 	}
 	if !f.Began.IsZero() && !(broker.LedgerInfo{Began: f.Began}).MayHaveDropped(f.Now) {
-		lost(1, "the ledger is too young to have dropped them for their age")
+		lost(f.Base+1, "the ledger is too young to have dropped them for their age")
 		return
 	}
 	for _, seen := range f.Seen {

@@ -108,8 +108,8 @@ Or go on:
 }
 
 func TestWitnessFile(t *testing.T) {
-	path := WitnessFile(filepath.Join(t.TempDir(), "a", "b"), noon)
-	if path == WitnessFile(filepath.Dir(path), noon.Add(1)) {
+	path := WitnessFile(filepath.Join(t.TempDir(), "a", "b"), noon, 0)
+	if path == WitnessFile(filepath.Dir(path), noon.Add(1), 0) || path == WitnessFile(filepath.Dir(path), noon, 1) {
 		t.Error("two ledgers have one witness")
 	}
 	var w Witness

@@ -30,10 +30,14 @@ func (w Witness) Seen(by string) Seen {
 	return Seen{By: by, Created: w.Created, First: w.First, FirstAt: w.FirstAt, Last: w.Last, LastAt: w.LastAt}
 }
 
-// WitnessFile returns the file of the witness of a ledger in a directory of witnesses.
-func WitnessFile(dir string, created time.Time) string {
+// WitnessFile returns the file of the witness of a partition of a ledger in a directory of witnesses.
+func WitnessFile(dir string, created time.Time, partition int) string {
 	sum := sha256.Sum256([]byte(created.UTC().Format(time.RFC3339Nano)))
-	return filepath.Join(dir, "ledger-"+hex.EncodeToString(sum[:8])+".json")
+	name := "ledger-" + hex.EncodeToString(sum[:8])
+	if partition > 0 {
+		name += fmt.Sprintf("-%d", partition)
+	}
+	return filepath.Join(dir, name+".json")
 }
 
 // ReadFile reads JSON from a file. If the file is missing or cannot be parsed, found is false

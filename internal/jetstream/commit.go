@@ -54,7 +54,7 @@ const (
 	batchBackoff = 5 * time.Second
 )
 
-// committer is the group commit of the ledger. A single node that syncs every write syncs once per
+// committer is the group commit of one partition of the ledger. A single node that syncs every write syncs once per
 // append, but also once per atomic batch, before it acknowledges it. So while one commit is in
 // flight the committer queues new appends, and sends those of different tickets as one batch, each
 // with its own compare-and-set.
@@ -106,20 +106,24 @@ func newCommitter(j *Engine) *committer {
 	return &committer{j: j, prefix: nuid.New().Next()[:10]}
 }
 
-// readConfig reads from the ledger's stream whether appends are to be grouped. Only the creator of
+// readConfig reads from the first ledger stream whether appends are to be grouped. Only the creator of
 // the streams knows how the server syncs, and records it (Topology.Fsync).
-func (c *committer) readConfig(cfg jetstream.StreamConfig) {
+func (j *Engine) readConfig(cfg jetstream.StreamConfig) {
 	synced := cfg.Metadata[metaFsync] == FsyncAlways || cfg.Metadata[metaAsyncWork] == "true"
-	c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && synced)
+	for _, c := range j.commits {
+		c.on.Store(cfg.AllowAtomicPublish && cfg.Replicas == 1 && synced)
+	}
 }
 
 // rereadConfig is readConfig after a reconnection: the node may have
 // restarted with another configuration.
-func (c *committer) rereadConfig() {
-	ctx, cancel := context.WithTimeout(c.j.closing, tryTimeout)
+func (j *Engine) rereadConfig() {
+	ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 	defer cancel()
-	if stream, err := c.j.js.Stream(ctx, LedgerStream); err == nil {
-		c.readConfig(stream.CachedInfo().Config)
+	asked := time.Now()
+	if stream, err := j.js.Stream(ctx, LedgerStream); err == nil {
+		j.readConfig(stream.CachedInfo().Config)
+		j.adoptPartitions(partitionsIn(stream.CachedInfo().Config.Metadata, asked))
 	}
 }
 

@@ -137,7 +137,7 @@ func checkSurvivors(t *testing.T, ctx context.Context, dir string, acked map[uin
 	}
 	defer func() { _ = e.Close() }()
 	seen, found := map[string]uint64{}, 0
-	err = e.Entries(ctx, 0, func(entry broker.Entry) error {
+	err = e.Entries(ctx, nil, func(entry broker.Entry) error {
 		id := string(entry.Body)
 		if before, twice := seen[id]; twice {
 			t.Errorf("%s is at %d and at %d", id, before, entry.Seq)

@@ -431,9 +431,7 @@ func TestGroupsWhereItPays(t *testing.T) {
 	g := newGroup(t, embedded.Config{Dir: dir, Port: ports[0]})
 	g.must(g.node.Stop())
 	node, err := embedded.Start(g.ctx, embedded.Config{Dir: dir, Port: ports[0], Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{})
-		}})
+		Prepare: handoffjs.Topology{}.Prepare})
 	g.must(err)
 	defer func() { g.must(node.Stop()) }()
 	g.until("the engine to learn", func() bool { return !g.Groups() })

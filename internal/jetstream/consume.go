@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,7 +25,8 @@ const (
 	consumeAgain = time.Minute
 )
 
-// Consume calls fn with each new entry of the ledger, one at a time and at least once. New are the
+// Consume calls fn with each new entry of the ledger, at least once. Those of a partition come one at a
+// time. New are the
 // entries since the consumer of that name was first created. The engine keeps its place, also while
 // no process consumes, for as long as it keeps an entry (broker.LedgerAge). Processes with the same
 // name share the entries. Names have letters, digits, _ and -.
@@ -38,13 +40,26 @@ const (
 // one. Consume returns the error of fn, the end of ctx, or broker.ErrNotAllowed.
 func (j *Engine) Consume(ctx context.Context, name string, ready func(), fn func(ctx context.Context, e broker.Entry, attempt int) (again time.Duration, err error)) error {
 	ready = sync.OnceFunc(ready)
+	var count atomic.Int64 // partitions whose consumer exists
+	return j.whileGrowing(ctx, func(ctx context.Context, p int, _ *sync.Mutex) error {
+		exists := sync.OnceFunc(func() {
+			if count.Add(1) >= int64(j.partitions()) {
+				ready()
+			}
+		})
+		return j.consumePartition(ctx, p, name, exists, fn)
+	})
+}
+
+// consumePartition is Consume for one partition.
+func (j *Engine) consumePartition(ctx context.Context, p int, name string, ready func(), fn func(context.Context, broker.Entry, int) (time.Duration, error)) error {
 	cfg := jetstream.ConsumerConfig{
 		Durable: name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: 4 * j.cfg.AckWait, MaxDeliver: -1, MaxAckPending: consumePendingMax, InactiveThreshold: broker.LedgerAge,
 	}
 	var answered time.Time // last, by the consumer
 	for pauses := newBackOff(ctx); ; {
-		err := j.consume(ctx, cfg, &answered, ready, fn)
+		err := j.consume(ctx, p, cfg, &answered, ready, fn)
 		switch end := j.endOf(ctx, err); {
 		case end != nil:
 			return end
@@ -60,10 +75,10 @@ func (j *Engine) Consume(ctx context.Context, name string, ready func(), fn func
 }
 
 // consume creates the consumer if it does not exist, and calls fn until an error.
-func (j *Engine) consume(ctx context.Context, cfg jetstream.ConsumerConfig, answered *time.Time, ready func(), fn func(context.Context, broker.Entry, int) (time.Duration, error)) error {
+func (j *Engine) consume(ctx context.Context, p int, cfg jetstream.ConsumerConfig, answered *time.Time, ready func(), fn func(context.Context, broker.Entry, int) (time.Duration, error)) error {
 	var consumer jetstream.Consumer
 	err := j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		existing, err := j.js.Consumer(ctx, LedgerStream, cfg.Durable)
+		existing, err := j.js.Consumer(ctx, ledgerStreams[p], cfg.Durable)
 		switch {
 		case err == nil: // its beginning cannot be changed
 			old := existing.CachedInfo().Config
@@ -73,8 +88,10 @@ func (j *Engine) consume(ctx context.Context, cfg jetstream.ConsumerConfig, answ
 		case !answered.IsZero():
 			from := answered.Add(-consumeAgain)
 			cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
+		case p > 0 && j.consumedBefore(ctx, p, cfg.Durable):
+			cfg.DeliverPolicy = jetstream.DeliverAllPolicy
 		}
-		consumer, err = j.js.CreateOrUpdateConsumer(ctx, LedgerStream, cfg)
+		consumer, err = j.js.CreateOrUpdateConsumer(ctx, ledgerStreams[p], cfg)
 		return err
 	})
 	if err == nil {
@@ -103,6 +120,17 @@ func (j *Engine) consume(ctx context.Context, cfg jetstream.ConsumerConfig, answ
 		}
 	}
 	return err
+}
+
+// consumedBefore reports whether the consumer of that name is older than a partition: all entries of the
+// partition are new then.
+func (j *Engine) consumedBefore(ctx context.Context, p int, name string) bool {
+	first, err := j.js.Consumer(ctx, LedgerStream, name)
+	if err != nil {
+		return false
+	}
+	stream, err := j.js.Stream(ctx, ledgerStreams[p])
+	return err == nil && first.CachedInfo().Created.Before(stream.CachedInfo().Created)
 }
 
 // consumeOne calls fn with the entry of a message, and acknowledges it.

@@ -29,7 +29,7 @@ func TestDenials(t *testing.T) {
 		"an inbox, however long ago":       {`Permissions Violation for Subscription to "_INBOX.a.*" (sid "1")`, "", began.Add(-time.Hour), nats.ErrTimeout, "may not subscribe to _INBOX.a.*"},
 		"an inbox of its own":              {`Permissions Violation for Subscription to "_INBOX_ann.a.*"`, "_INBOX_ann", began, nats.ErrTimeout, "--inbox-prefix"},
 		"a subscription to something else": {`Permissions Violation for Subscription to "handoff.feed.x"`, "", began, nats.ErrTimeout, ""},
-		"what is only tried":               {`Permissions Violation for Publish to "` + removeSubject + `"`, "", began, nats.ErrTimeout, ""},
+		"what is only tried":               {`Permissions Violation for Publish to "` + removeSubjects[0] + `"`, "", began, nats.ErrTimeout, ""},
 		"what is asked beside a question":  {`Permissions Violation for Publish to "` + NodeSubject + `"`, "", began, nats.ErrTimeout, ""},
 		"what is not understood":           {`Permissions Violation`, "", began, nats.ErrTimeout, ""},
 	} {

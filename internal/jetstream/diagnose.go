@@ -114,6 +114,8 @@ type examination struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 	d  *Diagnosis
+	// partitions is set by consumers.
+	partitions int
 }
 
 func (x *examination) ask(ctx context.Context, name string, ask func(context.Context) error) {
@@ -150,7 +152,7 @@ func (x *examination) account(ctx context.Context) error {
 func (x *examination) clock(ctx context.Context) error {
 	const tries = 5
 	for range tries {
-		r, err := askClock(ctx, x.nc)
+		r, _, err := askClock(ctx, x.nc)
 		if err != nil {
 			return err
 		}
@@ -193,7 +195,8 @@ func topologyOf(ctx context.Context, js jetstream.JetStream) (Topology, error) {
 		return Topology{}, wrapStream("read", LedgerStream, err)
 	}
 	cfg := ledger.CachedInfo().Config
-	return Topology{Replicas: cfg.Replicas, AsyncWork: cfg.Metadata[metaAsyncWork] == "true", Fsync: cfg.Metadata[metaFsync]}, nil
+	return Topology{Replicas: cfg.Replicas, AsyncWork: cfg.Metadata[metaAsyncWork] == "true", Fsync: cfg.Metadata[metaFsync],
+		Partitions: partitionsIn(cfg.Metadata, time.Time{}).count()}, nil
 }
 
 func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) StreamFacts {
@@ -248,6 +251,11 @@ func settingValue(field string, value json.RawMessage) string {
 // consumers reads all consumers twice: one that is pulled from and does not move is stuck, and a
 // live supervisor either has a pull waiting or has just received a message.
 func (x *examination) consumers(ctx context.Context) error {
+	t, err := topologyOf(ctx, x.js)
+	if err != nil {
+		return err
+	}
+	x.partitions = max(t.Partitions, 1)
 	first, err := x.listConsumers(ctx)
 	if err != nil {
 		return err
@@ -262,8 +270,10 @@ func (x *examination) consumers(ctx context.Context) error {
 		return err
 	}
 	// The consumer on the ledger exists only if a supervisor ever had a Watch.
-	if _, there := second[consumerKey{TimerStream, SupervisorConsumer}]; !there {
-		x.d.Consumers = append(x.d.Consumers, ConsumerFacts{Stream: TimerStream, Name: SupervisorConsumer, Missing: true})
+	for _, name := range timerStreams[:x.partitions] {
+		if _, there := second[consumerKey{name, SupervisorConsumer}]; !there {
+			x.d.Consumers = append(x.d.Consumers, ConsumerFacts{Stream: name, Name: SupervisorConsumer, Missing: true})
+		}
 	}
 	for key, now := range second {
 		x.d.Consumers = append(x.d.Consumers, consumerFacts(key, first[key], now))
@@ -279,7 +289,7 @@ type consumerKey struct{ stream, name string }
 // listConsumers lists the consumers of all lanes, and those that supervisors share.
 func (x *examination) listConsumers(ctx context.Context) (map[consumerKey]*jetstream.ConsumerInfo, error) {
 	all := map[consumerKey]*jetstream.ConsumerInfo{}
-	for _, name := range []string{LedgerStream, WorkStream, TimerStream} {
+	for _, name := range slices.Concat(ledgerStreams[:x.partitions], workStreams[:x.partitions], timerStreams[:x.partitions]) {
 		stream, err := x.js.Stream(ctx, name)
 		if hasCode(err, codeNoStream) {
 			continue
@@ -290,7 +300,7 @@ func (x *examination) listConsumers(ctx context.Context) (map[consumerKey]*jetst
 		list := stream.ListConsumers(ctx)
 		for info := range list.Info() {
 			_, _, lane := parseLaneConsumer(info.Name)
-			if name == WorkStream && lane || name != WorkStream && info.Name == SupervisorConsumer {
+			if work := BaseOf(name) == WorkStream; work && lane || !work && info.Name == SupervisorConsumer {
 				all[consumerKey{name, info.Name}] = info
 			}
 		}
@@ -312,14 +322,15 @@ func consumerFacts(key consumerKey, was, is *jetstream.ConsumerInfo) ConsumerFac
 		f.Moved = was.Delivered.Consumer != is.Delivered.Consumer || was.AckFloor.Consumer != is.AckFloor.Consumer || was.NumAckPending != is.NumAckPending
 	}
 	ours := jetstream.ConsumerConfig{}
+	p := max(slices.Index(ledgerStreams[:], key.stream), slices.Index(workStreams[:], key.stream), slices.Index(timerStreams[:], key.stream))
 	switch agent, lane, ok := parseLaneConsumer(key.name); {
-	case key.stream == WorkStream && ok:
+	case BaseOf(key.stream) == WorkStream && ok:
 		f.Agent, f.Lane = agent, lane
-		ours = laneConfig(agent, lane, is.Config.AckWait)
-	case key.stream == LedgerStream:
-		ours = followConfig(ledgerFollower, is.Config.AckWait)
+		ours = laneConfig(p, agent, lane, is.Config.AckWait)
+	case BaseOf(key.stream) == LedgerStream:
+		ours = followConfig(ledgerFollower(p), is.Config.AckWait)
 	default:
-		ours = followConfig(dueFollower, is.Config.AckWait)
+		ours = followConfig(dueFollower(p), is.Config.AckWait)
 	}
 	ours.Replicas = is.Config.Replicas                                            // the stream's, if not set
 	ours.MaxWaiting, ours.PauseUntil = is.Config.MaxWaiting, is.Config.PauseUntil // checked separately

@@ -387,7 +387,7 @@ var violation = regexp.MustCompile(`(Publish|Subscription) to "?([^\s"]+)`)
 
 func (d *denials) record(violates, inboxPrefix string, now time.Time) {
 	found := violation.FindStringSubmatch(violates)
-	if found == nil || found[2] == removeSubject || found[2] == NodeSubject { // see mayRemove and AskNode: these only probe
+	if found == nil || strings.HasPrefix(found[2], removePrefix+WorkStream) || found[2] == NodeSubject { // see mayRemove and AskNode: these only probe
 		return
 	}
 	d.mu.Lock()

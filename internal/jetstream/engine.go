@@ -32,6 +32,9 @@ type Config struct {
 	// beats. It should be longer than an election. 0 is TimeoutDefault (12 s); TimeoutMin (1 s) to
 	// TimeoutMax (10 min). Append, and methods documented as waiting, retry until their context ends.
 	Timeout time.Duration
+	// MapAge is how long a reading of the partitions may be used to begin a promised handoff; 0 is 90 s.
+	// Only tests set it.
+	MapAge time.Duration
 	// Log receives messages that need a person's attention and that no caller gets as an error; nil
 	// discards.
 	Log *slog.Logger
@@ -46,11 +49,14 @@ type Engine struct {
 	cfg   Config
 
 	acks    *acks
-	commits *committer // of the ledger
+	commits [broker.PartitionsMax]*committer // of the partitions of the ledger
+	parts   atomic.Pointer[partitionMap]
 	clock   engineClock
 
 	announcer *broker.Announcer
 	hints     *hints
+
+	signalConsumer jetstream.Consumer // nil until signals are pulled; mu guards it
 
 	denied denials
 	bodies knownBodies
@@ -65,18 +71,20 @@ type Engine struct {
 	holderEpoch     atomic.Uint64     // of the last write to the holders' bucket, see holderEpochOf
 	leftServerAt    atomic.Int64      // Unix ns when we last switched servers; see switchServerAfter
 
-	signalConsumer jetstream.Consumer // nil until signals are pulled; mu guards it
+	lanes           [broker.PartitionsMax]atomic.Pointer[lanesKnown] // of the last Queues
+	manyOffers      [broker.PartitionsMax]atomic.Bool                // see recordOfferCount
+	removeCheckedOn [broker.PartitionsMax]uint64                     // under which connection; watchIdentity's own
 
-	firsts          atomic.Pointer[laneFirsts] // of the last Queues
-	manyOffers      atomic.Bool                // see recordOfferCount
-	removeCheckedOn uint64                     // under which connection; watchIdentity's own
+	starting sync.Mutex // of start, which may be called with any other lock held
+	ended    bool       // by Close: start refuses
 
 	mu                sync.Mutex
 	closed            bool
 	link              chan struct{} // closed and replaced at every change of the connection
 	listeners         map[int]chan struct{}
 	key               int
-	watching          bool // see watchIdentity
+	partsChanged      chan struct{} // closed and replaced when partitions are added
+	watching          bool          // see watchIdentity
 	pullers           map[string][]*puller
 	taken             map[string]*atomic.Int64 // by agent, see takenCount
 	configDriftWarned map[string]bool          // consumers that warnConfigDrift has warned of
@@ -106,12 +114,15 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open JetStream: %w", err)
 	}
 	cfg.AckWait = cmp.Or(cfg.AckWait, broker.AckWait)
+	cfg.MapAge = cmp.Or(cfg.MapAge, mapAge)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	j := &Engine{
-		nc: nc, js: js, cfg: cfg, acks: newAcks(nc), link: make(chan struct{}),
+		nc: nc, js: js, cfg: cfg, acks: newAcks(nc), link: make(chan struct{}), partsChanged: make(chan struct{}),
 		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{}, ackWaits: map[string]time.Duration{}, mayNotMake: map[string]uint64{},
 	}
-	j.commits = newCommitter(j)
+	for p := range j.commits {
+		j.commits[p] = newCommitter(j)
+	}
 	j.announcer = broker.NewAnnouncer(j, cfg.Log)
 	j.hints = newHints(nc)
 	j.denied.follow(nc) // as long as the connection lives
@@ -128,15 +139,17 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 // checkStreams checks that the streams exist. It retries until ctx ends: a newly started cluster
 // elects first, and a lost stream is recreated, by this process or by a supervisor.
 func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
-	for _, name := range []string{LedgerStream, agentStream, holderStream, blobStream} {
-		lost := false
+	names := []string{LedgerStream, agentStream, holderStream, blobStream}
+	for i := 0; i < len(names); i++ {
+		name, lost := names[i], false
 		err := j.retry(ctx, func(ctx context.Context) error {
 			asked := time.Now()
 			stream, err := j.js.Stream(ctx, name)
 			switch {
 			case err == nil && name == LedgerStream:
 				j.clock.adopt(readingOf(asked, stream.CachedInfo().TimeStamp))
-				j.commits.readConfig(stream.CachedInfo().Config)
+				j.readConfig(stream.CachedInfo().Config)
+				j.adoptPartitions(partitionsIn(stream.CachedInfo().Config.Metadata, asked))
 			case errors.Is(err, jetstream.ErrStreamNotFound) && slices.Contains(recreatedStreams, name):
 				lost = true
 				_ = j.recreate(ctx)
@@ -160,6 +173,9 @@ func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 		case err != nil:
 			return fmt.Errorf("%w: stream %s: %w", broker.ErrUnreachable, name, err)
 		}
+		if name == LedgerStream {
+			names = append(names, ledgerStreams[1:j.partitions()]...)
+		}
 	}
 	return nil
 }
@@ -176,6 +192,9 @@ func (j *Engine) Close() error {
 	j.mu.Lock()
 	j.closed = true
 	j.mu.Unlock()
+	j.starting.Lock()
+	j.ended = true
+	j.starting.Unlock()
 	j.end()
 	j.closePullers()
 	j.wg.Wait()
@@ -216,7 +235,7 @@ func (j *Engine) connectionChanged(up bool) {
 	j.link = make(chan struct{})
 	j.mu.Unlock()
 	if up {
-		j.start(j.commits.rereadConfig)
+		j.start(j.rereadConfig)
 		j.readClock() // the server may be another, or this machine may have slept
 		j.notifyReconnected()
 	}
@@ -261,12 +280,12 @@ func (j *Engine) notifyReconnected() {
 
 // start starts a goroutine that Close waits for, unless the engine is closed.
 func (j *Engine) start(fn func()) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.closed {
+	j.starting.Lock()
+	defer j.starting.Unlock()
+	if !j.ended {
 		j.wg.Go(fn)
 	}
-	return !j.closed
+	return !j.ended
 }
 
 func (j *Engine) isClosed() bool { return j.closing.Err() != nil }
@@ -365,7 +384,7 @@ func (j *Engine) Now() time.Time {
 		return time.Now().UTC()
 	}
 	since := time.Since(r.local)
-	if since > clockEvery || r.within >= clockWithin/2 {
+	if since > min(clockEvery, cmp.Or(j.cfg.MapAge, mapAge)*2/3) || r.within >= clockWithin/2 {
 		j.readClock()
 	}
 	return r.engine.Add(since)
@@ -380,8 +399,9 @@ func (j *Engine) readClock() {
 		defer j.clock.asking.Store(false)
 		ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 		defer cancel()
-		if r, err := askClock(ctx, j.nc); err == nil {
+		if r, m, err := askClock(ctx, j.nc); err == nil {
 			j.clock.adopt(r)
+			j.adoptPartitions(m)
 			return
 		}
 		// Keep the old reading: otherwise every use of the clock would send a request.
@@ -396,18 +416,22 @@ func (j *Engine) readClock() {
 	}
 }
 
-// askClock requests the time from the server that leads the ledger, because it stamps the entries.
-func askClock(ctx context.Context, nc *nats.Conn) (reading, error) {
+// askClock requests the time from the server that leads the first partition of the ledger, because it
+// stamps the entries. The answer has the map of the partitions, too.
+func askClock(ctx context.Context, nc *nats.Conn) (reading, *partitionMap, error) {
 	asked := time.Now()
 	reply, err := nc.RequestWithContext(ctx, apiPrefix+"STREAM.INFO."+LedgerStream, nil)
 	if err != nil {
-		return reading{}, err
+		return reading{}, nil, err
 	}
 	var info struct {
-		At time.Time `json:"ts"`
+		At     time.Time `json:"ts"`
+		Config struct {
+			Metadata map[string]string `json:"metadata"`
+		} `json:"config"`
 	}
 	if err := json.Unmarshal(reply.Data, &info); err != nil || info.At.IsZero() {
-		return reading{}, fmt.Errorf("the answer of the server has no time: %w", err)
+		return reading{}, nil, fmt.Errorf("the answer of the server has no time: %w", err)
 	}
-	return readingOf(asked, info.At), nil
+	return readingOf(asked, info.At), partitionsIn(info.Config.Metadata, asked), nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,13 +26,14 @@ const (
 	followAckPendingMax = 50_000
 )
 
-// The consumers that supervisors share.
-var (
-	ledgerFollower = jetstream.ConsumerConfig{
-		Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefix + ">",
-	}
-	dueFollower = jetstream.ConsumerConfig{Durable: SupervisorConsumer, FilterSubject: duePrefix + ">"}
-)
+// ledgerFollower and dueFollower return the consumers of a partition that supervisors share.
+func ledgerFollower(p int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{Durable: SupervisorConsumer, DeliverPolicy: jetstream.DeliverNewPolicy, FilterSubject: ledgerPrefixes[p] + ">"}
+}
+
+func dueFollower(p int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{Durable: SupervisorConsumer, FilterSubject: duePrefixes[p] + ">"}
+}
 
 // followConfig returns the configuration of a shared consumer.
 func followConfig(cfg jetstream.ConsumerConfig, ackWait time.Duration) jetstream.ConsumerConfig {
@@ -43,7 +46,7 @@ const attentionHeader = "Handoff-Attention"
 
 // Follow implements broker.Engine. It retries until ctx ends or the engine is closed.
 func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
-	err := j.follow(ctx, LedgerStream, ledgerFollower, func(m *nats.Msg, done func()) {
+	err := j.followAll(ctx, ledgerStreams, ledgerFollower, func(m *nats.Msg, done func()) {
 		seq, at, delivered := parseAckSubject(m.Reply)
 		ticket, ok := parseLedgerSubject(m.Subject)
 		if !delivered || !ok {
@@ -57,7 +60,7 @@ func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) erro
 
 // Due implements broker.Engine. It retries until ctx ends or the engine is closed.
 func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error {
-	err := j.follow(ctx, TimerStream, dueFollower, func(m *nats.Msg, done func()) {
+	err := j.followAll(ctx, timerStreams, dueFollower, func(m *nats.Msg, done func()) {
 		ticket, seq, ok := parseDueSubject(m.Subject)
 		if !ok {
 			done()
@@ -117,6 +120,18 @@ type follower struct {
 
 	delivered uint64 // by the consumer, to any follower, as far as known
 	overdue   uint64 // the last undelivered message when the last request ended empty
+}
+
+// followAll passes fn this process's share of the shared consumers of all partitions, one message at a
+// time.
+func (j *Engine) followAll(ctx context.Context, streams names, cfg func(p int) jetstream.ConsumerConfig, fn func(*nats.Msg, func())) error {
+	return j.whileGrowing(ctx, func(ctx context.Context, p int, one *sync.Mutex) error {
+		return j.follow(ctx, streams[p], cfg(p), func(m *nats.Msg, done func()) {
+			one.Lock()
+			defer one.Unlock()
+			fn(m, done)
+		})
+	})
 }
 
 // follow passes fn this process's share of a shared consumer.
@@ -194,11 +209,11 @@ func (f *follower) ensure(ctx context.Context) error {
 	defer cancel()
 	_, err := f.j.js.Consumer(ctx, f.stream, f.cfg.Durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && f.stream == LedgerStream {
+		if _, err = f.j.js.CreateConsumer(ctx, f.stream, f.cfg); err == nil && BaseOf(f.stream) == LedgerStream {
 			f.j.notifyReconnected() // it starts with new entries: no supervisor has seen those before
 		}
 	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) && f.stream != LedgerStream {
+	if errors.Is(err, jetstream.ErrStreamNotFound) && BaseOf(f.stream) != LedgerStream {
 		if err := f.j.recreate(ctx); err != nil {
 			return err
 		}
@@ -339,8 +354,8 @@ func (f *follower) recoverStuck(ctx context.Context) {
 
 // lastMatching returns the sequence of the last message for the consumer.
 func (f *follower) lastMatching(ctx context.Context) (uint64, error) {
-	if f.stream == LedgerStream { // all messages match; a search by subject would scan them
-		ledger, err := f.j.LedgerInfo(ctx)
+	if BaseOf(f.stream) == LedgerStream { // all messages match; a search by subject would scan them
+		ledger, err := f.j.partitionInfo(ctx, slices.Index(ledgerStreams[:], f.stream))
 		return ledger.Last, err
 	}
 	found, err := f.j.getMessage(ctx, f.stream, getRequest{LastFor: f.cfg.FilterSubject})

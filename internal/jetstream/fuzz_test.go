@@ -16,18 +16,18 @@ func FuzzSubjects(f *testing.F) {
 	const ticket = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 	key := broker.OfferKey{Agent: "coder", Lane: protocol.Normal, Ticket: ticket, Sequence: 7}
 	for _, subject := range []string{
-		ledgerSubject(ticket), workSubject(key), dueSubject(ticket, 7), laneConsumer("coder", protocol.High),
+		ledgerSubject(0, ticket), workSubject(0, key), dueSubject(ticket, 7), laneConsumer("coder", protocol.High),
 		"$JS.ACK.HANDOFF_WORK.coder-normal.1.81.3.1700000000000000000.2", "$JS.ACK._.acc.HANDOFF_WORK.coder-normal.1.81.3.1700000000000000000.2.x",
-		"$JS.ACK.......", sentinelSubject, "", "handoff.work....", "-normal",
+		"$JS.ACK.......", workPrefix + sentinel, "", "handoff.work....", "-normal",
 	} {
 		f.Add(subject)
 	}
 	f.Fuzz(func(t *testing.T, subject string) {
-		if ticket, ok := parseLedgerSubject(subject); ok && ledgerSubject(ticket) != subject {
+		if ticket, ok := parseLedgerSubject(subject); ok && ledgerSubject(0, ticket) != subject {
 			t.Errorf("%q is the ledger's of %q", subject, ticket)
 		}
 		if key, ok := parseWorkSubject(subject); ok {
-			if again, ok := parseWorkSubject(workSubject(key)); !ok || again != key {
+			if again, ok := parseWorkSubject(workSubject(0, key)); !ok || again != key {
 				t.Errorf("%q is of %+v, which is read as %+v", subject, key, again)
 			}
 		}

@@ -25,19 +25,7 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	if err := protocol.CheckID("ticket", ticket); err != nil {
 		return 0, err
 	}
-	msg := newMessage(ledgerSubject(ticket), body)
-	defer msg.release()
-	msg.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
-	msg.set(jetstream.ExpectedStreamHeader, LedgerStream)
-	msg.set(recordHeader, id)
-	msg.setTrace(broker.TraceFrom(ctx))
-	admitted, err := j.commits.awaitAdmission(ctx, &msg.Msg)
-	seq := admitted.seq
-	if err == nil && seq == 0 {
-		seq, err = j.appendSingly(ctx, &msg.Msg, &admitted, func(ctx context.Context) (uint64, error) {
-			return j.judgeConflict(ctx, ticket, after, id)
-		})
-	}
+	seq, err := j.append(ctx, ticket, after, id, body)
 	if err != nil {
 		return 0, fmt.Errorf("append %s after %d: %w", ticket, after, err)
 	}
@@ -48,13 +36,68 @@ func (j *Engine) Append(ctx context.Context, ticket string, after uint64, id str
 	return seq, nil
 }
 
+// append is Append without its announcement.
+func (j *Engine) append(ctx context.Context, ticket string, after uint64, id string, body []byte) (uint64, error) {
+	if after > 0 {
+		return j.appendIn(ctx, broker.PartitionOf(after), ticket, after, id, body, func() bool { return false })
+	}
+	for {
+		p, seq, first, err := j.beginIn(ctx, ticket)
+		switch {
+		case errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrClosed) && ctx.Err() == nil:
+			continue
+		case err != nil:
+			return 0, err
+		case seq > 0 && first == id:
+			return seq, nil
+		case seq > 0:
+			return 0, broker.ErrConflict
+		}
+		seq, err = j.appendIn(ctx, p, ticket, 0, id, body, func() bool { return j.beginsElsewhere(ticket) })
+		if !errors.Is(err, errElsewhere) {
+			return seq, err
+		}
+	}
+}
+
+// errElsewhere ends the tries to begin a handoff in a partition: it may have to begin in another one.
+var errElsewhere = errors.New("the handoff may begin in another partition")
+
+// appendIn appends to a partition. elsewhere is asked before each try but the first.
+func (j *Engine) appendIn(ctx context.Context, p int, ticket string, after uint64, id string, body []byte, elsewhere func() bool) (uint64, error) {
+	if p >= broker.PartitionsMax {
+		return 0, broker.ErrConflict // no entry has that sequence
+	}
+	msg := newMessage(ledgerSubject(p, ticket), body)
+	defer msg.release()
+	msg.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(after, 10))
+	msg.set(jetstream.ExpectedStreamHeader, ledgerStreams[p])
+	msg.set(recordHeader, id)
+	msg.setTrace(broker.TraceFrom(ctx))
+	admitted, err := j.commits[p].awaitAdmission(ctx, &msg.Msg)
+	if err != nil || admitted.seq > 0 {
+		return admitted.seq, err
+	}
+	tried := false
+	return j.appendSingly(ctx, &msg.Msg, &admitted, func(ctx context.Context) (uint64, error) {
+		return j.judgeConflict(ctx, p, ticket, after, id)
+	}, func() bool {
+		again := tried
+		tried = true
+		return again && elsewhere()
+	})
+}
+
 // Settled implements broker.Engine.
 func (j *Engine) Settled(ticket string, seq uint64) { j.announcer.Settled(ticket, seq) }
 
 // appendSingly appends one message, and retries temporary failures.
-func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error)) (seq uint64, err error) {
+func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error), elsewhere func() bool) (seq uint64, err error) {
 	defer admitted.release()
 	err = j.retryBounded(ctx, func() (err error) {
+		if elsewhere() {
+			return errElsewhere
+		}
 		seq, err = j.publish(ctx, msg)
 		admitted.release()
 		if hasCode(err, codeConflict) {
@@ -68,8 +111,8 @@ func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admi
 // judgeConflict returns the successor of sequence after if it has the record id, otherwise
 // ErrConflict. An append that timed out may have been stored, and others may have followed it, so
 // the head does not decide this.
-func (j *Engine) judgeConflict(ctx context.Context, ticket string, after uint64, id string) (uint64, error) {
-	next, err := j.getMessage(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+func (j *Engine) judgeConflict(ctx context.Context, p int, ticket string, after uint64, id string) (uint64, error) {
+	next, err := j.getMessage(ctx, ledgerStreams[p], getRequest{Seq: max(after, broker.PartitionBase(p)) + 1, NextFor: ledgerSubject(p, ticket)})
 	switch {
 	case errors.Is(err, broker.ErrNotFound):
 		return 0, broker.ErrConflict // the expected sequence never existed
@@ -83,10 +126,18 @@ func (j *Engine) judgeConflict(ctx context.Context, ticket string, after uint64,
 
 // Last implements broker.Engine.
 func (j *Engine) Last(ctx context.Context, ticket string, min uint64) (broker.Entry, error) {
-	req := getRequest{LastFor: ledgerSubject(ticket)}
 	var msg stored
+	last := func(p int) (err error) {
+		msg, err = j.getMessage(ctx, ledgerStreams[p], getRequest{LastFor: ledgerSubject(p, ticket)})
+		return err
+	}
 	read := func() (err error) {
-		if msg, err = j.getMessage(ctx, LedgerStream, req); err != nil && !errors.Is(err, broker.ErrNotFound) {
+		if p := broker.PartitionOf(min); min > 0 && p < broker.PartitionsMax {
+			err = last(p)
+		} else {
+			err = j.inPlaces(ticket, last)
+		}
+		if err != nil && !errors.Is(err, broker.ErrNotFound) {
 			return backoff.Permanent(err)
 		}
 		if err == nil && msg.Seq < min {
@@ -114,7 +165,17 @@ func (j *Engine) Last(ctx context.Context, ticket string, min uint64) (broker.En
 
 // Next implements broker.Engine.
 func (j *Engine) Next(ctx context.Context, ticket string, after uint64) (broker.Entry, error) {
-	msg, err := j.getMessage(ctx, LedgerStream, getRequest{Seq: after + 1, NextFor: ledgerSubject(ticket)})
+	var msg stored
+	next := func(p int) (err error) {
+		msg, err = j.getMessage(ctx, ledgerStreams[p], getRequest{Seq: max(after, broker.PartitionBase(p)) + 1, NextFor: ledgerSubject(p, ticket)})
+		return err
+	}
+	var err error
+	if p := broker.PartitionOf(after); after > 0 && p < broker.PartitionsMax {
+		err = next(p)
+	} else {
+		err = j.inPlaces(ticket, next)
+	}
 	if err != nil {
 		return broker.Entry{}, fmt.Errorf("next of %s after %d: %w", ticket, after, err)
 	}
@@ -128,44 +189,52 @@ func entryOf(ticket string, msg stored) broker.Entry {
 // Heads implements broker.Engine. After a failure of the engine it resumes after the last entry
 // that fn received.
 func (j *Engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
-	end := func(ctx context.Context) (uint64, error) {
-		// Read after the consumer was created: every head that it starts with has a sequence up to this
-		// one, and the message there is one of them.
-		return j.ledgerEnd(ctx)
-	}
-	start := func(uint64) jetstream.ConsumerConfig {
-		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: ledgerPrefix + ">"}
-	}
-	if err := j.replay(ctx, 0, start, end, fn); err != nil {
-		return fmt.Errorf("read the heads of the ledger: %w", err)
+	for p := range j.partitions() {
+		end := func(ctx context.Context) (uint64, error) {
+			// Read after the consumer was created: every head that it starts with has a sequence up to this
+			// one, and the message there is one of them.
+			return j.ledgerEnd(ctx, p)
+		}
+		start := func(uint64) jetstream.ConsumerConfig {
+			return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: ledgerPrefixes[p] + ">"}
+		}
+		if err := j.replay(ctx, p, 0, start, end, fn); err != nil {
+			return fmt.Errorf("read the heads of the ledger: %w", err)
+		}
 	}
 	return nil
 }
 
 // Entries implements broker.Engine. After a failure of the engine it resumes after the last entry
 // that fn received.
-func (j *Engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	last, err := j.ledgerEnd(ctx)
-	if err != nil {
-		return fmt.Errorf("read the ledger from %d: %w", from, err)
+func (j *Engine) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
+	lasts := make([]uint64, j.partitions())
+	for p := range lasts {
+		var err error
+		if lasts[p], err = j.ledgerEnd(ctx, p); err != nil {
+			return fmt.Errorf("read the ledger from %v: %w", from, err)
+		}
 	}
-	if last < from || last == 0 {
-		return nil
-	}
-	end := func(context.Context) (uint64, error) { return last, nil }
-	start := func(after uint64) jetstream.ConsumerConfig {
-		return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1}
-	}
-	if err := j.replay(ctx, max(from, 1)-1, start, end, fn); err != nil {
-		return fmt.Errorf("read the ledger from %d: %w", from, err)
+	for p, last := range lasts {
+		next := max(from.Next(p), broker.PartitionBase(p)+1)
+		if last < next {
+			continue
+		}
+		end := func(context.Context) (uint64, error) { return last, nil }
+		start := func(after uint64) jetstream.ConsumerConfig {
+			return jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1}
+		}
+		if err := j.replay(ctx, p, next-1, start, end, fn); err != nil {
+			return fmt.Errorf("read the ledger from %v: %w", from, err)
+		}
 	}
 	return nil
 }
 
-// ledgerEnd reads from the leader the sequence of the ledger's last message; 0 if it is empty.
-func (j *Engine) ledgerEnd(ctx context.Context) (last uint64, err error) {
+// ledgerEnd reads from the leader the sequence of the last message of a partition; 0 if it is empty.
+func (j *Engine) ledgerEnd(ctx context.Context, p int) (last uint64, err error) {
 	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		stream, err := j.js.Stream(ctx, LedgerStream)
+		stream, err := j.js.Stream(ctx, ledgerStreams[p])
 		if err != nil {
 			return err
 		}
@@ -191,12 +260,12 @@ const (
 	replayTries = 3
 )
 
-// replay reads the ledger through its own consumers, from after sequence after up to an end.
-func (j *Engine) replay(ctx context.Context, after uint64, start func(after uint64) jetstream.ConsumerConfig,
+// replay reads a partition through its own consumers, from after sequence after up to an end.
+func (j *Engine) replay(ctx context.Context, p int, after uint64, start func(after uint64) jetstream.ConsumerConfig,
 	end func(context.Context) (uint64, error), fn func(broker.Entry) error) error {
 	for failures := 0; ; failures++ {
 		before := after
-		err := j.replayOnce(ctx, &after, start(after), end, fn)
+		err := j.replayOnce(ctx, p, &after, start(after), end, fn)
 		if err == nil {
 			return nil
 		}
@@ -231,7 +300,7 @@ func (j *Engine) endOf(ctx context.Context, err error) error {
 	return nil
 }
 
-func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.ConsumerConfig,
+func (j *Engine) replayOnce(ctx context.Context, p int, after *uint64, cfg jetstream.ConsumerConfig,
 	end func(context.Context) (uint64, error), fn func(broker.Entry) error) error {
 	cfg.AckPolicy, cfg.MemoryStorage, cfg.Replicas = jetstream.AckNonePolicy, true, 1
 	cfg.InactiveThreshold = 30 * time.Second
@@ -246,13 +315,13 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 		defer unlink()
 		long, cancel := context.WithTimeout(linked, replayPatience)
 		defer cancel()
-		consumer, err = j.js.CreateConsumer(long, LedgerStream, cfg)
+		consumer, err = j.js.CreateConsumer(long, ledgerStreams[p], cfg)
 		return causeOr(linked, err)
 	})
 	if err != nil {
 		return err
 	}
-	defer j.deleteConsumer(LedgerStream, consumer.CachedInfo().Name)
+	defer j.deleteConsumer(ledgerStreams[p], consumer.CachedInfo().Name)
 	last, err := end(ctx)
 	if err != nil {
 		return err
@@ -280,7 +349,7 @@ func (j *Engine) replayOnce(ctx context.Context, after *uint64, cfg jetstream.Co
 		seq := meta.Sequence.Stream
 		if cfg.DeliverPolicy == jetstream.DeliverByStartSequencePolicy && seq != *after+1 && delivered > 1 {
 			// The ledger denies deletion: only its start may be missing.
-			ledger, err := j.LedgerInfo(ctx)
+			ledger, err := j.partitionInfo(ctx, p)
 			if err != nil {
 				return err
 			}

@@ -68,14 +68,14 @@ func checkEntry(h *broker.OutboxEntry) error {
 	return h.Offer.Validate()
 }
 
-func entryMessage(h *broker.OutboxEntry) *message {
+func (j *Engine) entryMessage(h *broker.OutboxEntry) *message {
 	switch {
 	case h.WakeUp.Attention != "":
 		return announcement(&h.WakeUp)
 	case h.Body == nil:
 		return wakeUpMessage(h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
 	}
-	return offerMessage(h.Offer, h.Body, h.Trace)
+	return offerMessage(j.queueIn(h.Offer.Agent), h.Offer, h.Body, h.Trace)
 }
 
 // publishEntries publishes entries and records the answers in errs. It returns when all are
@@ -96,7 +96,7 @@ func (j *Engine) publishEntries(ctx context.Context, entries []broker.OutboxEntr
 			if errs[next] = checkEntry(&entries[next]); errs[next] != nil {
 				continue
 			}
-			msg := entryMessage(&entries[next])
+			msg := j.entryMessage(&entries[next])
 			wait, err := j.acks.send(&msg.Msg)
 			msg.release()
 			if errs[next] = err; err == nil {

@@ -34,6 +34,7 @@ import (
 type puller struct {
 	j        *Engine
 	agent    string
+	queue    int      // its partition
 	inbox    string   // ends with a dot
 	subjects []string // of the requests, by lane
 	sub      *nats.Subscription
@@ -56,12 +57,12 @@ type puller struct {
 	body   []byte // of the request that is sent
 }
 
-func newPuller(j *Engine, agent string) (*puller, error) {
-	p := &puller{j: j, agent: agent, inbox: j.nc.NewInbox() + ".", wake: make(chan struct{}, 1),
+func newPuller(j *Engine, agent string, queue int) (*puller, error) {
+	p := &puller{j: j, agent: agent, queue: queue, inbox: j.nc.NewInbox() + ".", wake: make(chan struct{}, 1),
 		taken: j.takenCount(agent), lanes: make([]laneRequest, len(protocol.Priorities)),
 		over: stoppedTimer(), lost: stoppedTimer()}
 	for _, lane := range protocol.Priorities {
-		p.subjects = append(p.subjects, apiPrefix+"CONSUMER.MSG.NEXT."+WorkStream+"."+laneConsumer(agent, lane))
+		p.subjects = append(p.subjects, apiPrefix+"CONSUMER.MSG.NEXT."+workStreams[queue]+"."+laneConsumer(agent, lane))
 	}
 	p.keep = time.AfterFunc(time.Hour, p.releaseKept)
 	p.keep.Stop()
@@ -348,7 +349,7 @@ func (p *puller) receive(m *nats.Msg) {
 	if lane.left--; lane.left <= 0 {
 		lane.id, lane.status = 0, ""
 	}
-	q := &delivery{key: key, body: m.Data, reply: m.Reply, j: p.j}
+	q := &delivery{key: key, body: m.Data, reply: m.Reply, queue: p.queue, j: p.j}
 	sent := readAckSubject(m.Reply)
 	lane.drained = sent.deliveries == 1 && sent.pending == 0 // after a redelivery, new offers may remain
 	switch {
@@ -526,6 +527,7 @@ type delivery struct {
 	key   broker.OfferKey
 	body  []byte
 	reply string // the subject for its acknowledgement
+	queue int    // the partition
 	j     *Engine
 }
 

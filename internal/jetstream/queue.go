@@ -48,7 +48,7 @@ func (j *Engine) KeepOffers(ctx context.Context, agent string, wait time.Duratio
 		errs := make([]error, len(protocol.Priorities))
 		var wg sync.WaitGroup
 		for i, lane := range protocol.Priorities {
-			wg.Go(func() { errs[i] = j.keepLane(ctx, laneConsumer(agent, lane), wait) })
+			wg.Go(func() { errs[i] = j.keepLane(ctx, j.queueIn(agent), laneConsumer(agent, lane), wait) })
 		}
 		wg.Wait()
 		return errors.Join(errs...)
@@ -59,8 +59,8 @@ func (j *Engine) KeepOffers(ctx context.Context, agent string, wait time.Duratio
 	return nil
 }
 
-func (j *Engine) keepLane(ctx context.Context, name string, wait time.Duration) error {
-	consumer, err := j.js.Consumer(ctx, WorkStream, name)
+func (j *Engine) keepLane(ctx context.Context, p int, name string, wait time.Duration) error {
+	consumer, err := j.js.Consumer(ctx, workStreams[p], name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // the process that recreates it sets it
 	}
@@ -74,7 +74,7 @@ func (j *Engine) keepLane(ctx context.Context, name string, wait time.Duration) 
 	}
 	cfg := info.Config
 	cfg.AckWait = wait
-	_, err = j.js.UpdateConsumer(ctx, WorkStream, cfg)
+	_, err = j.js.UpdateConsumer(ctx, workStreams[p], cfg)
 	return err
 }
 
@@ -90,8 +90,9 @@ func (j *Engine) ackWait(agent string) time.Duration {
 func (j *Engine) ensureLanes(ctx context.Context, agent string) error {
 	errs, made := make([]error, len(protocol.Priorities)), make([]bool, len(protocol.Priorities))
 	var wg sync.WaitGroup
+	p := j.queueIn(agent)
 	for i, lane := range protocol.Priorities {
-		wg.Go(func() { made[i], errs[i] = j.ensureLane(ctx, agent, lane) })
+		wg.Go(func() { made[i], errs[i] = j.ensureLane(ctx, p, agent, lane) })
 	}
 	wg.Wait()
 	err := errors.Join(errs...)
@@ -100,35 +101,35 @@ func (j *Engine) ensureLanes(ctx context.Context, agent string) error {
 	}
 	for i, lane := range protocol.Priorities {
 		if made[i] {
-			err = errors.Join(err, j.js.DeleteConsumer(ctx, WorkStream, laneConsumer(agent, lane)))
+			err = errors.Join(err, j.js.DeleteConsumer(ctx, workStreams[p], laneConsumer(agent, lane)))
 		}
 	}
 	return fmt.Errorf("%w (%w)", protocol.Errorf(protocol.CodeTooLarge, "agent",
 		"the engine has no room for the queue of %s: stream %s accepts no more consumers, and every queue has %d; delete those of removed agents (nats consumer rm %s AGENT-LANE)",
-		agent, WorkStream, len(protocol.Priorities), WorkStream), err)
+		agent, workStreams[p], len(protocol.Priorities), workStreams[p]), err)
 }
 
 // laneConfig returns the configuration of a lane's consumer.
-func laneConfig(agent string, lane protocol.Priority, ackWait time.Duration) jetstream.ConsumerConfig {
+func laneConfig(p int, agent string, lane protocol.Priority, ackWait time.Duration) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable: laneConsumer(agent, lane), FilterSubject: laneFilter(agent, lane),
+		Durable: laneConsumer(agent, lane), FilterSubject: laneFilter(p, agent, lane),
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxDeliver: -1,
 		MaxAckPending: workAckPendingMax, MaxWaiting: workWaitingMax, MemoryStorage: true,
 	}
 }
 
 // ensureLane creates a lane's consumer. made reports whether it is new, by the engine's clock.
-func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Priority) (made bool, err error) {
-	cfg := laneConfig(agent, lane, j.ackWait(agent))
-	consumer, err := j.js.CreateConsumer(ctx, WorkStream, cfg)
+func (j *Engine) ensureLane(ctx context.Context, p int, agent string, lane protocol.Priority) (made bool, err error) {
+	cfg := laneConfig(p, agent, lane, j.ackWait(agent))
+	consumer, err := j.js.CreateConsumer(ctx, workStreams[p], cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := j.recreate(ctx); err != nil {
 			return false, err
 		}
-		consumer, err = j.js.CreateConsumer(ctx, WorkStream, cfg)
+		consumer, err = j.js.CreateConsumer(ctx, workStreams[p], cfg)
 	}
 	if errors.Is(err, jetstream.ErrConsumerExists) {
-		j.warnConfigDrift(ctx, cfg)
+		j.warnConfigDrift(ctx, p, cfg)
 		return false, nil // changed by an operator, or from an older version: keep it
 	}
 	if err != nil {
@@ -140,14 +141,14 @@ func (j *Engine) ensureLane(ctx context.Context, agent string, lane protocol.Pri
 
 // warnConfigDrift logs the settings in which a lane's consumer differs from ours, once per
 // consumer. Such a consumer may explain why a lane serves no worker.
-func (j *Engine) warnConfigDrift(ctx context.Context, ours jetstream.ConsumerConfig) {
+func (j *Engine) warnConfigDrift(ctx context.Context, p int, ours jetstream.ConsumerConfig) {
 	j.mu.Lock()
 	told := j.configDriftWarned[ours.Durable]
 	j.mu.Unlock()
 	if told {
 		return
 	}
-	consumer, err := j.js.Consumer(ctx, WorkStream, ours.Durable)
+	consumer, err := j.js.Consumer(ctx, workStreams[p], ours.Durable)
 	if err != nil {
 		return // only the warning is lost, and repeated next time
 	}
@@ -195,7 +196,7 @@ func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	msg := offerMessage(key, body, broker.TraceFrom(ctx))
+	msg := offerMessage(j.queueIn(key.Agent), key, body, broker.TraceFrom(ctx))
 	defer msg.release()
 	err := j.storeEntry(ctx, &msg.Msg)
 	if err != nil && !hasCode(err, codeConflict) {
@@ -204,8 +205,8 @@ func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte)
 	return nil
 }
 
-func offerMessage(key broker.OfferKey, body []byte, trace protocol.TraceContext) *message {
-	msg := newMessage(workSubject(key), body)
+func offerMessage(p int, key broker.OfferKey, body []byte, trace protocol.TraceContext) *message {
+	msg := newMessage(workSubject(p, key), body)
 	// No message id: a duplicate window would drop an offer that is needed again, and accept a
 	// duplicate after its end.
 	msg.set(jetstream.ExpectedLastSubjSeqHeader, "0")
@@ -234,7 +235,8 @@ func (j *Engine) QueueDepth(ctx context.Context, agent string) (int, error) {
 }
 
 func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Priority) (int, error) {
-	consumer, err := j.js.Consumer(ctx, WorkStream, laneConsumer(agent, lane))
+	p := j.queueIn(agent)
+	consumer, err := j.js.Consumer(ctx, workStreams[p], laneConsumer(agent, lane))
 	switch {
 	case err == nil:
 		info := consumer.CachedInfo()
@@ -245,7 +247,7 @@ func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Prio
 		return 0, err
 	}
 	// Without a worker it has no consumer: the stream counts its subjects, one per offer.
-	info, err := j.countSubjects(ctx, WorkStream, laneFilter(agent, lane), subjectsMax)
+	info, err := j.countSubjects(ctx, workStreams[p], laneFilter(p, agent, lane), subjectsMax)
 	if err != nil {
 		return 0, err
 	}
@@ -276,19 +278,23 @@ func (j *Engine) Pull(ctx context.Context, agent string, most int, wait time.Dur
 // takePuller returns an unused puller: the most recently used one, whose requests may still be
 // active.
 func (j *Engine) takePuller(agent string) (*puller, error) {
+	queue := j.queueIn(agent)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return nil, broker.ErrClosed
 	}
-	idle := j.pullers[agent]
-	if n := len(idle); n > 0 {
-		p := idle[n-1]
-		j.pullers[agent] = idle[:n-1]
+	for idle := j.pullers[agent]; len(idle) > 0; {
+		p := idle[len(idle)-1]
+		idle = idle[:len(idle)-1]
+		j.pullers[agent] = idle
 		p.idle.Stop()
-		return p, nil
+		if p.queue == queue {
+			return p, nil
+		}
+		p.close() // of the partition before
 	}
-	return newPuller(j, agent)
+	return newPuller(j, agent, queue)
 }
 
 // takenCount returns the count of an agent's offers that this process has taken. It outlives the
@@ -308,7 +314,7 @@ func (j *Engine) takenCount(agent string) *atomic.Int64 {
 func (j *Engine) ResumeCount(ctx context.Context, agent string) error {
 	delivered := uint64(0)
 	for _, lane := range protocol.Priorities {
-		consumer, err := j.js.Consumer(ctx, WorkStream, laneConsumer(agent, lane))
+		consumer, err := j.js.Consumer(ctx, workStreams[j.queueIn(agent)], laneConsumer(agent, lane))
 		if err != nil {
 			return fmt.Errorf("consumer of %s at %s: %w", lane, agent, err)
 		}
@@ -372,34 +378,37 @@ func (j *Engine) closePullers() {
 // used again.
 const crowdMin = 100
 
-// recordOfferCount gets the state of the work stream every few seconds. Offers are removed by
+// recordOfferCount gets the state of a work stream every few seconds. Offers are removed by
 // sequence if there are many consumers, and a probe succeeded: an operator may deny it. On replicas
 // acknowledgements are always used.
-func (j *Engine) recordOfferCount(ctx context.Context, info *jetstream.StreamInfo) {
-	consumers, crowded := info.State.Consumers, j.manyOffers.Load()
+func (j *Engine) recordOfferCount(ctx context.Context, p int, info *jetstream.StreamInfo) {
+	many := &j.manyOffers[p]
+	consumers, crowded := info.State.Consumers, many.Load()
 	switch {
 	case info.Config.Replicas > 1 || consumers < crowdMin/2:
-		j.manyOffers.Store(false)
-	case !crowded && consumers >= crowdMin && j.removeCheckedOn != j.connectionCount.Load()+1:
-		j.removeCheckedOn = j.connectionCount.Load() + 1
-		j.manyOffers.Store(j.mayRemove(ctx, info.State.LastSeq))
+		many.Store(false)
+	case !crowded && consumers >= crowdMin && j.removeCheckedOn[p] != j.connectionCount.Load()+1:
+		j.removeCheckedOn[p] = j.connectionCount.Load() + 1
+		many.Store(j.mayRemove(ctx, p, info.State.LastSeq))
 	}
 }
 
 // mayRemove reports whether the engine permits removal by sequence. It probes with a sequence that
 // the stream will never reach.
-func (j *Engine) mayRemove(ctx context.Context, last uint64) bool {
+func (j *Engine) mayRemove(ctx context.Context, p int, last uint64) bool {
 	const far = 1 << 50
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	reply, err := j.nc.RequestWithContext(ctx, removeSubject, removeBody(last+far))
+	reply, err := j.nc.RequestWithContext(ctx, removeSubjects[p], removeBody(last+far))
 	var answer struct {
 		Type string `json:"type"`
 	}
 	return err == nil && json.Unmarshal(reply.Data, &answer) == nil && answer.Type == "io.nats.jetstream.api.v1.stream_msg_delete_response"
 }
 
-const removeSubject = apiPrefix + "STREAM.MSG.DELETE." + WorkStream
+const removePrefix = apiPrefix + "STREAM.MSG.DELETE."
+
+var removeSubjects = namesOf(removePrefix+WorkStream, partitioned)
 
 func removeBody(sequence uint64) []byte {
 	body := make([]byte, 0, 64)
@@ -410,9 +419,9 @@ func removeBody(sequence uint64) []byte {
 
 // Remove implements Delivery. Like every acknowledgement it is sent without waiting for an answer.
 func (q *delivery) Remove() error {
-	if q.j.manyOffers.Load() {
+	if q.j.manyOffers[q.queue].Load() {
 		if sent := readAckSubject(q.reply); sent.deliveries > 0 {
-			if err := q.j.nc.Publish(removeSubject, removeBody(sent.sequence)); err != nil {
+			if err := q.j.nc.Publish(removeSubjects[q.queue], removeBody(sent.sequence)); err != nil {
 				return fmt.Errorf("remove offer %s: %w: %w", q.key.Ticket, broker.ErrUnreachable, err)
 			}
 			return nil

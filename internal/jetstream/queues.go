@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,13 +39,21 @@ func (j *Engine) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	var all []broker.QueueStatus
-	err := j.retryEach(ctx, queuesTry, func(ctx context.Context) (err error) {
-		all, err = j.queues(ctx)
-		if hasCode(err, codeNoStream) { // it will be recreated and filled
-			all, err = nil, nil
-		}
-		return err
+	err := j.retryEach(ctx, queuesTry, func(ctx context.Context) error {
+		var mu sync.Mutex
+		all = nil
+		return j.eachPartition(func(p int) error {
+			some, err := j.queues(ctx, p)
+			if hasCode(err, codeNoStream) { // it will be recreated and filled
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, some...)
+			return err
+		})
 	})
+	sortQueues(all)
 	switch {
 	case err == nil:
 		return all, nil
@@ -61,68 +70,111 @@ type laneState struct {
 	floor, delivered uint64
 }
 
-func (j *Engine) queues(ctx context.Context) ([]broker.QueueStatus, error) {
+func (j *Engine) queues(ctx context.Context, p int) ([]broker.QueueStatus, error) {
 	connection := j.connectionCount.Load()
-	lanes, covered, err := j.coveredLanes(ctx)
+	start, err := j.workStart(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	first, messages, created, err := j.workStart(ctx)
+	lanes, covered, err := j.coveredLanes(ctx, p)
 	if err != nil {
 		return nil, err
-	}
-	next := laneFirsts{created: created, connection: connection, of: map[string]uint64{}}
-	known := j.firsts.Load()
-	if known == nil || !known.created.Equal(created) || known.connection != connection {
-		known = &next
 	}
 	standing := 0
 	for _, lane := range lanes {
 		standing += lane.Depth
 	}
-	if messages > standing {
-		others, err := j.uncoveredLanes(ctx, covered)
+	if start.offers > standing {
+		others, err := j.uncoveredLanes(ctx, p, covered)
 		if err != nil {
 			return nil, err
 		}
 		lanes = append(lanes, others...)
 	}
+	next := &lanesKnown{start, connection, make(map[string]knownLane, len(lanes))}
+	known := j.lanes[p].Load()
+	if known == nil || !known.created.Equal(start.created) || known.connection != connection {
+		known = &lanesKnown{}
+	}
+	grown, all, err := j.grownSince(ctx, p, known, start.last)
+	if err != nil {
+		return nil, err
+	}
 	var group errgroup.Group
 	group.SetLimit(lanesAtOnce)
+	listed := slices.Clone(lanes)
 	for i := range lanes {
-		lane := &lanes[i]
-		lane.floor = max(lane.floor+1, first, known.of[laneFilter(lane.Agent, lane.Lane)]) - 1
-		group.Go(func() error { return j.age(ctx, lane) })
+		lane, filter := &lanes[i], laneFilter(p, lanes[i].Agent, lanes[i].Lane)
+		before := known.of[filter]
+		if before.listed == *lane && !all && !grown[filter] {
+			*lane = before.aged
+			continue
+		}
+		lane.floor = max(lane.floor+1, start.first, before.aged.floor+1) - 1
+		group.Go(func() error { return j.age(ctx, p, lane) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	all := make([]broker.QueueStatus, 0, len(lanes))
-	for _, lane := range lanes {
+	statuses := make([]broker.QueueStatus, 0, len(lanes))
+	for i, lane := range lanes {
 		if !lane.Oldest.IsZero() {
-			all = append(all, lane.QueueStatus)
-			next.of[laneFilter(lane.Agent, lane.Lane)] = lane.floor + 1
+			statuses = append(statuses, lane.QueueStatus)
+			next.of[laneFilter(p, lane.Agent, lane.Lane)] = knownLane{listed[i], lane}
 		}
 	}
-	j.firsts.Store(&next)
-	sortQueues(all)
-	return all, nil
+	j.lanes[p].Store(next)
+	return statuses, nil
 }
 
-// laneFirsts are the sequences of the first offers of lanes, by their filters. In one stream no offer comes to
-// a lane before its first one, so the next search for that begins there: the engine scans all offers up to
-// it. They hold for a stream, and for a connection: an engine that restarts may have lost its last offers.
-type laneFirsts struct {
-	created    time.Time // the stream
+// lanesKnown are the lanes of the last look, by their filters: the engine answers one question for the age of
+// a lane after the other. A lane is as it was if the engine lists it with the same numbers and it got no
+// offer: then it lost none either. And no offer comes to a lane before its first one, so the next search
+// for that begins there. All this holds for one stream, and for a connection: an engine that restarts may
+// have lost its last offers.
+type lanesKnown struct {
+	workState  // before the lanes were listed
 	connection uint64
-	of         map[string]uint64
+	of         map[string]knownLane
+}
+
+// knownLane is a lane as the engine listed it, and with its ages.
+type knownLane struct{ listed, aged laneState }
+
+// grownSince returns the filters of the lanes that got an offer since the last look, up to a sequence; all if
+// to read these offers takes longer than to read all lanes again.
+func (j *Engine) grownSince(ctx context.Context, p int, known *lanesKnown, last uint64) (grown map[string]bool, all bool, err error) {
+	if last-known.last >= uint64(len(known.of)) {
+		return nil, last != known.last, nil
+	}
+	filters := make([]string, last-known.last)
+	var group errgroup.Group
+	group.SetLimit(lanesAtOnce)
+	for i := range filters {
+		group.Go(func() error {
+			offer, err := j.getMessage(ctx, workStreams[p], getRequest{Seq: known.last + 1 + uint64(i)})
+			if errors.Is(err, broker.ErrNotFound) {
+				return nil
+			}
+			if key, ok := parseWorkSubject(offer.Subject); ok {
+				filters[i] = laneFilter(p, key.Agent, key.Lane)
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	grown = make(map[string]bool, len(filters))
+	for _, filter := range filters {
+		grown[filter] = true
+	}
+	return grown, false, err
 }
 
 // age reads when the first offers of a lane were queued; none is left if meanwhile the last one was taken.
 // The search begins at the floor, so that the engine finds the first offer without scanning all subjects
 // of a deep queue.
-func (j *Engine) age(ctx context.Context, lane *laneState) error {
-	oldest, err := j.getMessage(ctx, WorkStream, getRequest{Seq: lane.floor + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
+func (j *Engine) age(ctx context.Context, p int, lane *laneState) error {
+	oldest, err := j.getMessage(ctx, workStreams[p], getRequest{Seq: lane.floor + 1, NextFor: laneFilter(p, lane.Agent, lane.Lane)})
 	if errors.Is(err, broker.ErrNotFound) {
 		return nil
 	}
@@ -130,19 +182,19 @@ func (j *Engine) age(ctx context.Context, lane *laneState) error {
 		return err
 	}
 	lane.Oldest, lane.floor = oldest.Time.UTC(), oldest.Seq-1
-	lane.Waiting, err = j.waitingSince(ctx, *lane, oldest)
+	lane.Waiting, err = j.waitingSince(ctx, p, *lane, oldest)
 	return err
 }
 
 // waitingSince returns when the first undelivered offer of a lane was queued.
-func (j *Engine) waitingSince(ctx context.Context, lane laneState, oldest stored) (time.Time, error) {
+func (j *Engine) waitingSince(ctx context.Context, p int, lane laneState, oldest stored) (time.Time, error) {
 	switch {
 	case lane.Depth <= lane.Delivered:
 		return time.Time{}, nil
 	case oldest.Seq > lane.delivered:
 		return lane.Oldest, nil
 	}
-	first, err := j.getMessage(ctx, WorkStream, getRequest{Seq: lane.delivered + 1, NextFor: laneFilter(lane.Agent, lane.Lane)})
+	first, err := j.getMessage(ctx, workStreams[p], getRequest{Seq: lane.delivered + 1, NextFor: laneFilter(p, lane.Agent, lane.Lane)})
 	if errors.Is(err, broker.ErrNotFound) { // delivered meanwhile
 		return time.Time{}, nil
 	}
@@ -159,10 +211,10 @@ func sortQueues(all []broker.QueueStatus) {
 // coveredLanes lists the non-empty lanes that have a consumer, and returns which lanes of each
 // agent have one. If no node answers for a consumer (for example because it is being created: then
 // the engine waits for it for 4 s), its lane counts as uncovered.
-func (j *Engine) coveredLanes(ctx context.Context) (lanes []laneState, covered map[string]int, err error) {
+func (j *Engine) coveredLanes(ctx context.Context, p int) (lanes []laneState, covered map[string]int, err error) {
 	covered = map[string]int{}
 	for offset := 0; ; {
-		page, err := j.consumerPage(ctx, WorkStream, offset)
+		page, err := j.consumerPage(ctx, workStreams[p], offset)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -239,6 +291,7 @@ type streamCount struct {
 	State   struct {
 		Messages int               `json:"messages"`
 		First    uint64            `json:"first_seq"`
+		Last     uint64            `json:"last_seq"`
 		Subjects map[string]uint64 `json:"subjects"`
 	} `json:"state"`
 	Error *apiError `json:"error"`
@@ -257,28 +310,35 @@ func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offse
 	return info, nil
 }
 
-// workStart returns the first sequence of offers in the work stream, their number, and when the stream was
-// created. After the sentinel, if it exists, a search is fast.
-func (j *Engine) workStart(ctx context.Context) (first uint64, offers int, created time.Time, err error) {
-	info, err := j.countSubjects(ctx, WorkStream, sentinelSubject, 0)
+// workState is the state of the work stream.
+type workState struct {
+	first, last uint64 // sequences of offers
+	offers      int
+	created     time.Time // the stream
+}
+
+// workStart returns the state of a work stream. After the sentinel, if it exists, a search is fast.
+func (j *Engine) workStart(ctx context.Context, p int) (workState, error) {
+	first := workPrefixes[p] + sentinel
+	info, err := j.countSubjects(ctx, workStreams[p], first, 0)
 	if err != nil {
-		return 0, 0, created, err
+		return workState{}, err
 	}
-	first, offers = info.State.First, info.State.Messages
-	if _, stands := info.State.Subjects[sentinelSubject]; stands {
-		offers--
-		if message, err := j.getMessage(ctx, WorkStream, getRequest{LastFor: sentinelSubject}); err == nil && message.Seq == first {
-			first++
+	start := workState{info.State.First, info.State.Last, info.State.Messages, info.Created}
+	if _, stands := info.State.Subjects[first]; stands {
+		start.offers--
+		if message, err := j.getMessage(ctx, workStreams[p], getRequest{LastFor: first}); err == nil && message.Seq == start.first {
+			start.first++
 		}
 	}
-	return first, offers, info.Created, nil
+	return start, nil
 }
 
 // uncoveredLanes finds the offers of agents that no consumer covers: of registered agents, of a
 // person, and of agents that have consumers for other lanes. The stream counts its subjects, one
 // per offer.
-func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]laneState, error) {
-	agents, err := j.countSubjects(ctx, agentStream, agentPrefix+">", 0)
+func (j *Engine) uncoveredLanes(ctx context.Context, p int, covered map[string]int) ([]laneState, error) {
+	agents, err := j.countSubjects(ctx, agentStream, agentPrefix+"*", 0)
 	if err != nil && !hasCode(err, codeNoStream) {
 		return nil, err
 	}
@@ -294,10 +354,10 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 	const everyLane = 1<<4 - 1
 	var lanes []laneState
 	for name := range names {
-		if covered[name] == everyLane {
+		if covered[name] == everyLane || j.queueIn(name) != p {
 			continue
 		}
-		info, err := j.countSubjects(ctx, WorkStream, workPrefix+name+".*.*.*", subjectsMax)
+		info, err := j.countSubjects(ctx, workStreams[p], workPrefixes[p]+name+".*.*.*", subjectsMax)
 		if err != nil {
 			return nil, err
 		}
@@ -308,7 +368,7 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 			if covered[name]&(1<<i) != 0 {
 				continue
 			}
-			info, err := j.countSubjects(ctx, WorkStream, laneFilter(name, lane), subjectsMax)
+			info, err := j.countSubjects(ctx, workStreams[p], laneFilter(p, name, lane), subjectsMax)
 			if err != nil {
 				return nil, err
 			}
@@ -323,27 +383,29 @@ func (j *Engine) uncoveredLanes(ctx context.Context, covered map[string]int) ([]
 // RemoveOffer implements broker.Engine. It looks up the offer at the stream's leader and removes it
 // by its sequence, which no later offer has, so a late removal affects no other offer.
 func (j *Engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
-	offer, err := j.getMessage(ctx, WorkStream, getRequest{LastFor: workSubject(key)})
-	if err == nil {
-		if err = j.removeStored(ctx, offer.Seq); err != nil { // an acknowledgement may have removed it meanwhile
-			if _, after := j.getMessage(ctx, WorkStream, getRequest{Seq: offer.Seq}); errors.Is(after, broker.ErrNotFound) {
-				err = nil
+	for _, p := range j.parts.Load().places(key.Agent, j.Now()) {
+		offer, err := j.getMessage(ctx, workStreams[p], getRequest{LastFor: workSubject(p, key)})
+		if err == nil {
+			if err = j.removeStored(ctx, p, offer.Seq); err != nil { // an acknowledgement may have removed it meanwhile
+				if _, after := j.getMessage(ctx, workStreams[p], getRequest{Seq: offer.Seq}); errors.Is(after, broker.ErrNotFound) {
+					err = nil
+				}
 			}
 		}
+		if err != nil && !errors.Is(err, broker.ErrNotFound) && !hasCode(err, codeNoStream) { // a recreated stream has no ended offer
+			return fmt.Errorf("remove offer %s of %s: %w", key.Ticket, key.Agent, err)
+		}
 	}
-	if err == nil || errors.Is(err, broker.ErrNotFound) || hasCode(err, codeNoStream) { // a recreated stream has no ended offer
-		return nil
-	}
-	return fmt.Errorf("remove offer %s of %s: %w", key.Ticket, key.Agent, err)
+	return nil
 }
 
-// removeStored removes an offer by its sequence in the work stream.
-func (j *Engine) removeStored(ctx context.Context, sequence uint64) error {
+// removeStored removes an offer by its sequence in a work stream.
+func (j *Engine) removeStored(ctx context.Context, p int, sequence uint64) error {
 	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		var answer struct {
 			Error *apiError `json:"error"`
 		}
-		if err := j.requestJSON(ctx, removeSubject, removeBody(sequence), &answer); err != nil {
+		if err := j.requestJSON(ctx, removeSubjects[p], removeBody(sequence), &answer); err != nil {
 			return err
 		}
 		if answer.Error != nil {
@@ -355,14 +417,17 @@ func (j *Engine) removeStored(ctx context.Context, sequence uint64) error {
 
 // Offers implements broker.Engine: the stream's subjects.
 func (j *Engine) Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error {
-	err := j.eachSubject(ctx, WorkStream, workPrefix+cmp.Or(agent, "*")+".*.*.*", func(subject string) error {
-		if key, ok := parseWorkSubject(subject); ok {
-			if err := fn(key); err != nil {
-				return &callerError{err}
+	var err error
+	for p := 0; p < j.partitions() && err == nil; p++ {
+		err = j.eachSubject(ctx, workStreams[p], workPrefixes[p]+cmp.Or(agent, "*")+".*.*.*", func(subject string) error {
+			if key, ok := parseWorkSubject(subject); ok {
+				if err := fn(key); err != nil {
+					return &callerError{err}
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
+	}
 	var mine *callerError
 	switch {
 	case errors.As(err, &mine):
@@ -376,22 +441,47 @@ func (j *Engine) Offers(ctx context.Context, agent string, fn func(broker.OfferK
 // OffersBetween implements broker.Engine.
 func (j *Engine) OffersBetween(ctx context.Context, from, until time.Time, fn func(broker.OfferKey, time.Time) error) error {
 	from = from.UTC()
-	for request := (getRequest{StartTime: &from, NextFor: workPrefix + "*.*.*.*"}); ; {
-		msg, err := j.getMessage(ctx, WorkStream, request)
+	next := make([]stored, j.partitions()) // of each partition the first offer that fn did not get; the zero value is none
+	read := func(p int, request getRequest) error {
+		request.NextFor = workPrefixes[p] + "*.*.*.*"
+		msg, err := j.getMessage(ctx, workStreams[p], request)
 		switch {
 		case errors.Is(err, broker.ErrNotFound):
-			return nil
+			msg = stored{}
 		case err != nil:
 			return fmt.Errorf("offers from %v: %w", from, err)
 		case !msg.Time.Before(until):
+			msg = stored{}
+		}
+		next[p] = msg
+		return nil
+	}
+	if err := j.eachPartition(func(p int) error {
+		if p >= len(next) { // it was added meanwhile
 			return nil
 		}
-		if key, ok := parseWorkSubject(msg.Subject); ok {
-			if err := fn(key, msg.Time); err != nil {
+		return read(p, getRequest{StartTime: &from})
+	}); err != nil {
+		return err
+	}
+	for {
+		first := -1
+		for p, msg := range next {
+			if msg.Seq > 0 && (first < 0 || msg.Time.Before(next[first].Time)) {
+				first = p
+			}
+		}
+		if first < 0 {
+			return nil
+		}
+		if key, ok := parseWorkSubject(next[first].Subject); ok {
+			if err := fn(key, next[first].Time); err != nil {
 				return err
 			}
 		}
-		request.StartTime, request.Seq = nil, msg.Seq+1
+		if err := read(first, getRequest{Seq: next[first].Seq + 1}); err != nil {
+			return err
+		}
 	}
 }
 
@@ -411,8 +501,8 @@ const (
 	loadPatience = time.Minute
 )
 
-// Load stores entries without waiting for each answer, to fill a ledger that no other client writes
-// to. Their sequences are known in advance, because they follow the ledger's end without a gap. An
+// Load stores entries without waiting for each answer, to fill a ledger. It has one partition, and no
+// other client writes to it. Their sequences are known in advance, because they follow the ledger's end without a gap. An
 // entry that gets another sequence, or whose compare-and-set fails, ends Load with an error, and
 // the entries in flight may have been stored. Load makes no offers and timers: a supervisor's next
 // pass does it for open handoffs.
@@ -439,7 +529,7 @@ func (j *Engine) Load(ctx context.Context, entries iter.Seq2[LoadEntry, error]) 
 		if err != nil {
 			return err
 		}
-		msg := nats.NewMsg(ledgerSubject(e.Ticket))
+		msg := nats.NewMsg(ledgerSubject(0, e.Ticket))
 		msg.Data = e.Body
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(e.After, 10)}
 		msg.Header[jetstream.ExpectedStreamHeader] = []string{LedgerStream}

@@ -11,9 +11,10 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 )
 
-// recreatedStreams are recreated when they are lost, by any process that may. Offers and wake-ups
-// are restored from the ledger, presence by the next beats. Bodies are stored nowhere else: a
-// handoff whose body is lost is stuck, and every other one continues.
+// recreatedStreams are recreated when they are lost, in each partition, by any process that may. Offers and wake-ups
+// are restored from the ledger, presence by the next beats. Bodies and signals are stored nowhere
+// else: a handoff whose body is lost is stuck, and every other one continues; a signal that is lost
+// begins nothing, unless its sender sends it again.
 var recreatedStreams = []string{WorkStream, TimerStream, holderStream, blobStream, SignalStream}
 
 // holderEpochBits is the number of bits that count writes in a sequence of the holders' bucket; the
@@ -58,7 +59,7 @@ func (j *Engine) watchIdentity() {
 	defer tick.Stop()
 	for {
 		found := map[string]time.Time{}
-		for _, name := range recreatedStreams {
+		for _, name := range j.recreatedNames() {
 			created, err := j.streamCreated(name)
 			if err != nil {
 				continue // not reachable, or not permitted; the next tick retries
@@ -74,6 +75,13 @@ func (j *Engine) watchIdentity() {
 	}
 }
 
+// recreatedNames returns the names of the recreated streams of all partitions.
+func (j *Engine) recreatedNames() []string {
+	all := slices.Clone(recreatedStreams)
+	n := j.partitions()
+	return append(append(all, workStreams[1:n]...), timerStreams[1:n]...)
+}
+
 // recordCreated records the creation times of streams. If one has changed, or if anew is set
 // because they were created just now, it signals Reconnected once: refilling the outbox entries of
 // a million handoffs takes a minute.
@@ -84,7 +92,7 @@ func (j *Engine) recordCreated(created map[string]time.Time, anew bool) {
 		was, known := j.createdAt[name]
 		if j.createdAt[name] = at; anew || known && !was.Equal(at) {
 			lost = true
-			j.cfg.Log.Warn("stream was lost and recreated", "stream", name, "lost", lostWith[name])
+			j.cfg.Log.Warn("stream was lost and recreated", "stream", name, "lost", lostWith[BaseOf(name)])
 		}
 	}
 	j.mu.Unlock()
@@ -98,8 +106,8 @@ var lostWith = map[string]string{
 	WorkStream:   "offers; supervisors queue them again",
 	TimerStream:  "wake-ups; supervisors arm them again",
 	holderStream: "presence, slots and the health of agents; the next beats restore them",
-	blobStream:   "large packages and results; an open handoff that needs one is stuck",
 	SignalStream: "signals that no supervisor had taken; their senders may send them again",
+	blobStream:   "large packages and results; an open handoff that needs one is stuck",
 }
 
 // streamCreated returns the creation time of a recreated stream. It creates a missing one.
@@ -116,8 +124,8 @@ func (j *Engine) streamCreated(name string) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if name == WorkStream {
-		j.recordOfferCount(ctx, stream.CachedInfo())
+	if p := slices.Index(workStreams[:], name); p >= 0 {
+		j.recordOfferCount(ctx, p, stream.CachedInfo())
 	}
 	return stream.CachedInfo().Created, nil
 }
@@ -135,7 +143,7 @@ func (j *Engine) recreate(ctx context.Context) error {
 	made, connection := map[string]time.Time{}, j.connectionCount.Load()+1
 	var errs []error
 	for _, want := range t.streams(time.Now()) {
-		if !slices.Contains(recreatedStreams, want.Name) || j.mayNotMake[want.Name] == connection {
+		if !slices.Contains(recreatedStreams, BaseOf(want.Name)) || j.mayNotMake[want.Name] == connection {
 			continue
 		}
 		err := j.denied.watchWhile(ctx, j.nc, apiPrefix+"STREAM.CREATE."+want.Name, func(ctx context.Context) error {
@@ -150,8 +158,10 @@ func (j *Engine) recreate(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	if !made[WorkStream].IsZero() {
-		errs = append(errs, putSentinel(ctx, j.js))
+	for p, name := range workStreams {
+		if !made[name].IsZero() {
+			errs = append(errs, putSentinel(ctx, j.js, p))
+		}
 	}
 	j.recordCreated(made, true)
 	return errors.Join(errs...)

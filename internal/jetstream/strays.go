@@ -32,14 +32,17 @@ type Strays struct {
 // Strays finds the foreign messages in all streams but the ledger and the object store. d is the
 // directory of this process: its entries need not be read.
 func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, error) {
-	var all []Strays
-	for _, in := range []struct {
+	type search struct {
 		stream, filter string
 		ours           func(subject string) bool // otherwise it is read
 		read           func(name string, body []byte) error
-	}{
-		{WorkStream, workPrefix + ">", isOfferSubject, nil},
-		{TimerStream, ">", isWakeUpSubject, nil},
+	}
+	var all []Strays
+	var searches []search
+	for p := range j.partitions() {
+		searches = append(searches, search{workStreams[p], ">", isOfferSubject, nil}, search{timerStreams[p], ">", isWakeUpSubject, nil})
+	}
+	for _, in := range append(searches, []search{
 		{agentStream, agentPrefix + ">", func(s string) bool {
 			return hasKey(d.Agents, strings.TrimPrefix(s, agentPrefix)) || isRecord(s, d)
 		}, func(name string, body []byte) (err error) {
@@ -60,7 +63,7 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 			_, err := holderIn(strings.TrimPrefix(name, holderPrefix), body)
 			return err
 		}},
-	} {
+	}...) {
 		s := Strays{Stream: in.stream}
 		reads := 0
 		err := j.eachSubject(ctx, in.stream, in.filter, func(subject string) error {
@@ -95,14 +98,15 @@ func hasKey[V any](of map[string]V, key string) bool {
 func isOfferSubject(subject string) bool {
 	key, ok := parseWorkSubject(subject)
 	if !ok {
-		return subject == sentinelSubject
+		rest, _, is := cutPrefix(subject, workPrefix)
+		return is && rest == sentinel
 	}
 	_, err := protocol.ParseTicket(key.Ticket)
 	return err == nil && protocol.CheckID("agent", key.Agent) == nil
 }
 
 func isWakeUpSubject(subject string) bool {
-	if rest, ok := strings.CutPrefix(subject, timerPrefix); ok {
+	if rest, _, ok := cutPrefix(subject, timerPrefix); ok {
 		subject = duePrefix + rest
 	}
 	ticket, _, ok := parseDueSubject(subject)

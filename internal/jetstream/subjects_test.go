@@ -18,7 +18,7 @@ func TestSubjectsRoundTrip(t *testing.T) {
 		for _, lane := range protocol.Priorities {
 			for _, seq := range []uint64{0, 1, math.MaxUint64} {
 				key := broker.OfferKey{Agent: agent, Lane: lane, Ticket: ticket, Sequence: seq}
-				if got, ok := parseWorkSubject(workSubject(key)); !ok || got != key {
+				if got, ok := parseWorkSubject(workSubject(0, key)); !ok || got != key {
 					t.Errorf("offer %v came back as %v, %v", key, got, ok)
 				}
 			}
@@ -28,7 +28,7 @@ func TestSubjectsRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	if got, ok := parseLedgerSubject(ledgerSubject(ticket)); !ok || got != ticket {
+	if got, ok := parseLedgerSubject(ledgerSubject(0, ticket)); !ok || got != ticket {
 		t.Errorf("ticket %s came back as %s", ticket, got)
 	}
 	for _, seq := range []uint64{0, 1, math.MaxUint64} {
@@ -60,7 +60,7 @@ func TestAckSubjects(t *testing.T) {
 }
 
 func TestSubjectsOfOthersAreNotRead(t *testing.T) {
-	for _, s := range []string{"", sentinelSubject, "handoff.work.a.normal.t", "handoff.work.a.urgent.t.1",
+	for _, s := range []string{"", workPrefix + sentinel, "handoff.work.a.normal.t", "handoff.work.a.urgent.t.1",
 		"handoff.work.a.normal.t.x", "handoff.work.a.normal.t.1.2", "handoff.work..normal.t.1", "handoff.ledger.t"} {
 		if key, ok := parseWorkSubject(s); ok {
 			t.Errorf("%q is read as offer %v", s, key)

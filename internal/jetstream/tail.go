@@ -20,15 +20,37 @@ const tailIdle = 2 * time.Second
 
 // LedgerInfo implements broker.Engine.
 func (j *Engine) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
+	all := make([]broker.LedgerInfo, broker.PartitionsMax)
+	if err := j.eachPartition(func(p int) (err error) {
+		all[p], err = j.partitionInfo(ctx, p)
+		return err
+	}); err != nil {
+		return broker.LedgerInfo{}, err
+	}
+	ledger := all[0]
+	for p := 1; p < j.partitions() && all[p].First > 0; p++ { // 0: it was added meanwhile
+		all[p].Created = ledger.Created
+		ledger.Others = append(ledger.Others, all[p])
+	}
+	return ledger, nil
+}
+
+// partitionInfo is LedgerInfo for one partition. Only the first one knows which ledger it is.
+func (j *Engine) partitionInfo(ctx context.Context, p int) (broker.LedgerInfo, error) {
 	var l broker.LedgerInfo
 	err := j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		stream, err := j.js.Stream(ctx, LedgerStream)
+		asked := time.Now()
+		stream, err := j.js.Stream(ctx, ledgerStreams[p])
 		if err != nil {
 			return err
 		}
 		info := stream.CachedInfo()
+		if p == 0 {
+			j.adoptPartitions(partitionsIn(info.Config.Metadata, asked))
+		}
 		created, began, accepted := LedgerIdentity(info.Created, info.Config.Metadata)
-		l = broker.LedgerInfo{Created: created, Began: began, First: max(info.State.FirstSeq, 1), Last: info.State.LastSeq,
+		base := broker.PartitionBase(p)
+		l = broker.LedgerInfo{Created: created, Began: began, First: max(info.State.FirstSeq, base+1), Last: max(info.State.LastSeq, base),
 			LastAt: info.State.LastTime.UTC(), Messages: info.State.Msgs, Handoffs: info.State.NumSubjects, Accepted: accepted}
 		return nil
 	})
@@ -42,17 +64,19 @@ func (j *Engine) LedgerInfo(ctx context.Context) (broker.LedgerInfo, error) {
 // are missing.
 func (j *Engine) MissingEntries(ctx context.Context) (missing []broker.Range, err error) {
 	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		stream, err := j.js.Stream(ctx, LedgerStream)
-		if err != nil {
-			return err
-		}
-		info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
-		if err != nil {
-			return err
-		}
 		missing = nil
-		for _, seq := range info.State.Deleted {
-			missing = append(missing, broker.Range{From: seq, To: seq})
+		for p := range j.partitions() {
+			stream, err := j.js.Stream(ctx, ledgerStreams[p])
+			if err != nil {
+				return err
+			}
+			info, err := stream.Info(ctx, jetstream.WithDeletedDetails(true))
+			if err != nil {
+				return err
+			}
+			for _, seq := range info.State.Deleted {
+				missing = append(missing, broker.Range{From: seq, To: seq})
+			}
 		}
 		return nil
 	})
@@ -63,23 +87,37 @@ func (j *Engine) MissingEntries(ctx context.Context) (missing []broker.Range, er
 }
 
 // Since implements broker.Engine.
-func (j *Engine) Since(ctx context.Context, at time.Time) (broker.Entry, error) {
+func (j *Engine) Since(ctx context.Context, at time.Time) (broker.Cursor, error) {
 	at = at.UTC()
-	for request := (getRequest{StartTime: &at}); ; {
-		msg, err := j.getMessage(ctx, LedgerStream, request)
-		if err != nil {
-			return broker.Entry{}, fmt.Errorf("first entry since %v: %w", at, err)
-		}
-		if ticket, ok := parseLedgerSubject(msg.Subject); ok {
-			return broker.Entry{Ticket: ticket, Seq: msg.Seq, At: msg.Time.UTC(), Body: msg.Data}, nil
-		}
-		request = getRequest{Seq: msg.Seq + 1, NextFor: ledgerPrefix + "*"} // not an entry of ours
+	ledger, err := j.LedgerInfo(ctx)
+	if err != nil {
+		return nil, err
 	}
+	since := ledger.End() // read first: an entry that it does not have is behind it
+	for p := range since {
+		msg, err := j.getMessage(ctx, ledgerStreams[p], getRequest{StartTime: &at})
+		switch {
+		case err == nil:
+			since[p] = msg.Seq
+		case !errors.Is(err, broker.ErrNotFound):
+			return nil, fmt.Errorf("entries since %v: %w", at, err)
+		}
+	}
+	return since, nil
 }
 
 // Tail implements broker.Engine.
-func (j *Engine) Tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	err := j.tail(ctx, from, fn)
+func (j *Engine) Tail(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
+	err := j.whileGrowing(ctx, func(ctx context.Context, p int, one *sync.Mutex) error {
+		return j.tail(ctx, p, from.Next(p), func(e broker.Entry) error {
+			one.Lock()
+			defer one.Unlock()
+			if err := context.Cause(ctx); err != nil { // another partition has ended the tail
+				return err
+			}
+			return fn(e)
+		})
+	})
 	switch end := j.endOf(ctx, err); {
 	case end == broker.ErrClosed:
 		err = end
@@ -88,11 +126,12 @@ func (j *Engine) Tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	case !errors.Is(err, broker.ErrUnreachable) && !errors.Is(err, broker.ErrLedgerChanged) && !errors.Is(err, broker.ErrNotAllowed):
 		err = fmt.Errorf("%w: %w", broker.ErrUnreachable, err)
 	}
-	return fmt.Errorf("follow the ledger from %d: %w", from, err)
+	return fmt.Errorf("follow the ledger from %v: %w", from, err)
 }
 
-func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
-	ledger, err := j.LedgerInfo(ctx)
+// tail is Tail for one partition.
+func (j *Engine) tail(ctx context.Context, p int, from uint64, fn func(broker.Entry) error) error {
+	ledger, err := j.partitionInfo(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -108,7 +147,7 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 		return err
 	}
 	defer cancel()
-	messages, stop, err := j.tailConsumer(ctx, next)
+	messages, stop, err := j.tailConsumer(ctx, p, next)
 	if err != nil {
 		return causeOr(ctx, err)
 	}
@@ -116,7 +155,7 @@ func (j *Engine) tail(ctx context.Context, from uint64, fn func(broker.Entry) er
 	idle := &idleTimer{}
 	defer idle.stop()
 	for delivered := uint64(1); ; delivered++ {
-		msg, err := j.tailNext(ctx, messages, idle, ledger.Created, next)
+		msg, err := j.tailNext(ctx, p, messages, idle, ledger.Created, next)
 		if err != nil {
 			return err
 		}
@@ -167,15 +206,15 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// tailConsumer starts to receive the ledger from a sequence on.
-func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.MessagesContext, func(), error) {
+// tailConsumer starts to receive a partition from a sequence on.
+func (j *Engine) tailConsumer(ctx context.Context, p int, from uint64) (jetstream.MessagesContext, func(), error) {
 	cfg := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 30 * time.Second,
 	}
 	var consumer jetstream.Consumer
 	err := j.retryWithTimeout(ctx, func(ctx context.Context) (err error) {
-		consumer, err = j.js.CreateConsumer(ctx, LedgerStream, cfg)
+		consumer, err = j.js.CreateConsumer(ctx, ledgerStreams[p], cfg)
 		return err
 	})
 	if err != nil {
@@ -184,15 +223,15 @@ func (j *Engine) tailConsumer(ctx context.Context, from uint64) (jetstream.Messa
 	name := consumer.CachedInfo().Name
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(replayBatch))
 	if err != nil {
-		j.deleteConsumer(LedgerStream, name)
+		j.deleteConsumer(ledgerStreams[p], name)
 		return nil, nil, err
 	}
-	return messages, func() { messages.Stop(); j.deleteConsumer(LedgerStream, name) }, nil
+	return messages, func() { messages.Stop(); j.deleteConsumer(ledgerStreams[p], name) }, nil
 }
 
 // tailNext waits for the next message, as long as the leader reports the same ledger with nothing
 // new.
-func (j *Engine) tailNext(ctx context.Context, messages jetstream.MessagesContext, idle *idleTimer, created time.Time, next uint64) (jetstream.Msg, error) {
+func (j *Engine) tailNext(ctx context.Context, p int, messages jetstream.MessagesContext, idle *idleTimer, created time.Time, next uint64) (jetstream.Msg, error) {
 	for overdue := false; ; {
 		limited := idle.from(ctx)
 		msg, err := messages.Next(jetstream.NextContext(limited))
@@ -207,7 +246,7 @@ func (j *Engine) tailNext(ctx context.Context, messages jetstream.MessagesContex
 		case overdue:
 			return nil, fmt.Errorf("entry %d exists and is not delivered", next)
 		}
-		ledger, err := j.LedgerInfo(ctx)
+		ledger, err := j.partitionInfo(ctx, p)
 		if err != nil {
 			return nil, causeOr(ctx, err)
 		}

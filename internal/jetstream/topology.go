@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,12 @@ import (
 type Topology struct {
 	// Replicas of every stream; 0 is 1. A cluster of three nodes should have 3.
 	Replicas int
+	// Partitions is the number of ledger, work and timer streams, up to broker.PartitionsMax; 0 is as now,
+	// and 1 for a new ledger. Partitions are only added.
+	Partitions int
+	// GrowAfter is the time until added partitions of a ledger in use are used; 0 is 150 s. A shorter one
+	// is only for a caller that knows that no other process uses the ledger.
+	GrowAfter time.Duration
 	// AsyncWork lets work, timers and presence persist asynchronously on a single node that syncs every
 	// write of the ledger: 2.5 times the throughput. A power cut may lose up to their last 30 s, and
 	// their sequences with them, so ResetOutbox is then required before any client is served. Ignored
@@ -85,13 +92,15 @@ const (
 	metaAccepted = "handoff_accepted_loss"
 )
 
-// RestoredMetadata returns the metadata of a ledger that is restored from a backup. had is the
+// RestoredMetadata returns the metadata of a ledger stream that is restored from a backup. had is the
 // metadata of the stream in the backup, made is the creation time of that stream, and at is the
 // time of the restore.
-func (t Topology) RestoredMetadata(had map[string]string, made, at time.Time) map[string]string {
+func (t Topology) RestoredMetadata(stream string, had map[string]string, made, at time.Time) map[string]string {
 	metadata := map[string]string{metaBegan: made.UTC().Format(time.RFC3339Nano)}
 	maps.Copy(metadata, had) // a ledger may be restored more than once
-	maps.Copy(metadata, t.streams(at)[0].Metadata)
+	if stream == LedgerStream {
+		maps.Copy(metadata, t.streams(at)[0].Metadata)
+	}
 	metadata[metaRestored] = at.UTC().Format(time.RFC3339Nano)
 	return metadata
 }
@@ -103,9 +112,27 @@ func AcceptLoss(ctx context.Context, nc *nats.Conn, lost []broker.Range, at time
 	if err != nil {
 		return err
 	}
-	stream, err := js.Stream(ctx, LedgerStream)
+	t, err := topologyOf(ctx, js)
 	if err != nil {
-		return wrapStream("read", LedgerStream, err)
+		return err
+	}
+	for p := max(t.Partitions, 1) - 1; p >= 0; p-- { // the first one, which identifies the ledger, comes last
+		of := broker.Within(lost, broker.PartitionBase(p), broker.PartitionBase(p+1)-1)
+		if p > 0 && len(of) == 0 {
+			continue
+		}
+		if err := acceptLoss(ctx, js, ledgerStreams[p], of, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// acceptLoss is AcceptLoss for one partition.
+func acceptLoss(ctx context.Context, js jetstream.JetStream, name string, lost []broker.Range, at time.Time) error {
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return wrapStream("read", name, err)
 	}
 	info := stream.CachedInfo()
 	cfg := info.Config
@@ -119,10 +146,8 @@ func AcceptLoss(ctx context.Context, nc *nats.Conn, lost []broker.Range, at time
 	}
 	cfg.Metadata[metaBegan] = began.Format(time.RFC3339Nano)
 	cfg.Metadata[metaRestored], cfg.Metadata[metaAccepted] = at.UTC().Format(time.RFC3339Nano), string(all)
-	if _, err := js.UpdateStream(ctx, cfg); err != nil {
-		return wrapStream("accept the loss in", LedgerStream, err)
-	}
-	return nil
+	_, err = js.UpdateStream(ctx, cfg)
+	return wrapStream("accept the loss in", name, err)
 }
 
 // LedgerIdentity returns the times at which a ledger was created or restored, and at which it
@@ -170,7 +195,7 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 	agents.Description = "agents: id to profile"
 	holders.Description = "holders: who is present, and with which load"
 	holders.PersistMode, holders.FirstSeq = persist, holderFirstSeq(now)
-	return []jetstream.StreamConfig{
+	all := []jetstream.StreamConfig{
 		{
 			Name: LedgerStream, Description: "the truth: one subject a handoff, its last message is its head",
 			Subjects: []string{ledgerPrefix + ">"}, Replicas: replicas,
@@ -211,6 +236,27 @@ func (t Topology) streams(now time.Time) []jetstream.StreamConfig {
 			Duplicates: broker.SignalTwice,
 		},
 	}
+	for p := 1; p < t.Partitions; p++ {
+		ledger, work, timers := all[0], all[1], all[2]
+		ledger.Name, ledger.Subjects, ledger.FirstSeq, ledger.Metadata = ledgerStreams[p], []string{ledgerPrefixes[p] + ">"}, broker.PartitionBase(p)+1, nil
+		work.Name, work.Subjects = workStreams[p], []string{workPrefixes[p] + ">"}
+		timers.Name, timers.Subjects = timerStreams[p], []string{timerPrefixes[p] + ">", duePrefixes[p] + ">"}
+		all = append(all, ledger, work, timers)
+	}
+	return all
+}
+
+// checkPartitions refuses an impossible number of partitions.
+func (t Topology) checkPartitions() error {
+	if t.Partitions < 0 || t.Partitions > broker.PartitionsMax {
+		return protocol.Errorf(protocol.CodeInvalid, "partitions", "must be 1 to %d, not %d", broker.PartitionsMax, t.Partitions)
+	}
+	return nil
+}
+
+// Prepare creates the streams as EnsureTopology does. It fits a node's Config.Prepare.
+func (t Topology) Prepare(ctx context.Context, nc *nats.Conn, _ bool) error {
+	return EnsureTopology(ctx, nc, t)
 }
 
 // EnsureTopology creates the missing streams and strengthens the existing ones. It never weakens
@@ -236,12 +282,60 @@ func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 }
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	for _, want := range t.streams(time.Now()) {
+	var grown string // the map to be announced
+	err := retryWhileTemporary(ctx, js, func(ctx context.Context) (err error) {
+		grown, err = t.grow(ctx, js)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	streams := t.streams(time.Now())
+	if t.Partitions > 1 { // the map of the others comes last
+		streams = append(streams[1:], streams[0])
+	}
+	for _, want := range streams {
+		if want.Name == LedgerStream && grown != "" {
+			want.Metadata[metaPartitions] = grown
+		}
 		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
 		}
 	}
-	return retryWhileTemporary(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js) })
+	for p := range max(t.Partitions, 1) {
+		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js, p) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grow sets t.Partitions to the number that there are, if it is 0, and returns the map for the metadata
+// if that changes.
+func (t *Topology) grow(ctx context.Context, js jetstream.JetStream) (string, error) {
+	if err := t.checkPartitions(); err != nil {
+		return "", err
+	}
+	stream, err := js.Stream(ctx, LedgerStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if t.Partitions <= 1 {
+			return "", nil
+		}
+		return partitionsIn(nil, time.Time{}).grown(t.Partitions, time.Time{})
+	}
+	if err != nil {
+		return "", wrapStream("read", LedgerStream, err)
+	}
+	info := stream.CachedInfo()
+	m := partitionsIn(info.Config.Metadata, time.Time{})
+	if t.Partitions = cmp.Or(t.Partitions, m.count()); t.Partitions == m.count() {
+		return "", nil
+	}
+	now := info.TimeStamp
+	if newest := m.generations[len(m.generations)-1].From; newest.After(now) {
+		return "", protocol.Errorf(protocol.CodeConflict, "partitions", "were added a moment ago, and are used from %s on; add more after that", newest.Format(time.RFC3339))
+	}
+	return m.grown(t.Partitions, now.Add(cmp.Or(t.GrowAfter, GrowAfter)))
 }
 
 // settlePatience is how long a cluster may take until it can create streams, if ctx has no
@@ -326,15 +420,15 @@ func wrapStream(what, name string, err error) error {
 	return nil
 }
 
-// putSentinel stores the first message of the work stream, unless it exists.
-func putSentinel(ctx context.Context, js jetstream.JetStream) error {
-	msg := nats.NewMsg(sentinelSubject)
-	msg.Data = []byte("no consumer covers this message; see sentinelSubject in package broker")
+// putSentinel stores the first message of a work stream, unless it exists.
+func putSentinel(ctx context.Context, js jetstream.JetStream, p int) error {
+	msg := nats.NewMsg(workPrefixes[p] + sentinel)
+	msg.Data = []byte("no consumer covers this message; see sentinel in package jetstream")
 	_, err := js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if isConflict(err) {
 		return nil
 	}
-	return wrapStream("put the sentinel of", WorkStream, err)
+	return wrapStream("put the sentinel of", workStreams[p], err)
 }
 
 // pushBy is how far ResetOutbox advances a sequence: more messages than can be written in 30 s
@@ -346,7 +440,12 @@ const pushBy = 1_000_000
 // asynchronously and was not stopped cleanly, before it serves any client. Afterwards the caller
 // refills them from the ledger. Missing streams are skipped.
 func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
-	for _, name := range []string{WorkStream, TimerStream} {
+	t, err := topologyOf(ctx, js)
+	if err != nil {
+		return err
+	}
+	n := max(t.Partitions, 1)
+	for _, name := range slices.Concat(workStreams[:n], timerStreams[:n]) {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
@@ -368,10 +467,15 @@ func ResetOutbox(ctx context.Context, js jetstream.JetStream) error {
 			return fmt.Errorf("stream %s: the engine purged to sequence %d with %d messages left, not to %d with none", name, info.State.LastSeq, info.State.Msgs, next)
 		}
 	}
-	if _, err := js.Stream(ctx, WorkStream); err != nil {
-		return nil
+	for p, name := range workStreams[:n] {
+		if _, err := js.Stream(ctx, name); err != nil {
+			continue
+		}
+		if err := putSentinel(ctx, js, p); err != nil {
+			return err
+		}
 	}
-	return putSentinel(ctx, js)
+	return nil
 }
 
 // StreamStatus is the status of one stream, for display.
@@ -394,7 +498,16 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	var all []StreamStatus
 	var denied denials
 	defer denied.follow(js.Conn())()
-	for _, want := range (Topology{}).streams(time.Now()) {
+	var t Topology
+	if err := retryUntilDone(ctx, func(ctx context.Context) error {
+		return denied.watchWhile(ctx, js.Conn(), "", func(ctx context.Context) (err error) {
+			t, err = topologyOf(ctx, js)
+			return err
+		})
+	}); err != nil {
+		return nil, err
+	}
+	for _, want := range t.streams(time.Now()) {
 		err := retryUntilDone(ctx, func(ctx context.Context) error {
 			return denied.watchWhile(ctx, js.Conn(), "", func(ctx context.Context) error {
 				stream, err := js.Stream(ctx, want.Name)
@@ -462,7 +575,17 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 		return nil, err
 	}
 	var all []StreamPlan
+	var grown string
+	if err := retryWhileTemporary(ctx, js, func(ctx context.Context) (err error) {
+		grown, err = t.grow(ctx, js)
+		return err
+	}); err != nil {
+		return nil, err
+	}
 	for _, want := range t.streams(time.Now()) {
+		if want.Name == LedgerStream && grown != "" {
+			want.Metadata[metaPartitions] = grown
+		}
 		plan := StreamPlan{Stream: want.Name, Replicas: want.Replicas}
 		err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
 			stream, err := js.Stream(ctx, want.Name)
@@ -529,6 +652,7 @@ func strongerWords(have, merged jetstream.StreamConfig) (words []string) {
 		{"messages that expire", have.AllowMsgTTL, merged.AllowMsgTTL},
 		{"delayed messages", have.AllowMsgSchedules, merged.AllowMsgSchedules},
 		{"markers of expired messages kept for", have.SubjectDeleteMarkerTTL, merged.SubjectDeleteMarkerTTL},
+		{"partitions", partitionsIn(have.Metadata, time.Time{}).count(), partitionsIn(merged.Metadata, time.Time{}).count()},
 		{"synced", cmp.Or(have.Metadata[metaFsync], "unknown"), cmp.Or(merged.Metadata[metaFsync], "unknown")},
 	} {
 		if d.from != d.to {
@@ -554,30 +678,32 @@ type Deliveries struct {
 	WakeUps uint64 // and announcements
 }
 
-// Deliveries reads the counts. It requests every consumer of the work stream.
+// Deliveries reads the counts. It requests every consumer of the work streams.
 func (j *Engine) Deliveries(ctx context.Context, agentPrefix string) (d Deliveries, err error) {
-	work, err := j.js.Stream(ctx, WorkStream)
-	if err != nil {
-		return d, err
-	}
-	consumers := work.ListConsumers(ctx)
-	for info := range consumers.Info() {
-		if strings.HasPrefix(info.Name, agentPrefix) {
-			d.Offers += info.Delivered.Consumer
-		}
-	}
-	if err := consumers.Err(); err != nil {
-		return d, err
-	}
-	for stream, count := range map[string]*uint64{LedgerStream: &d.Entries, TimerStream: &d.WakeUps} {
-		consumer, err := j.js.Consumer(ctx, stream, SupervisorConsumer)
-		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			continue
-		}
+	for p := range j.partitions() {
+		work, err := j.js.Stream(ctx, workStreams[p])
 		if err != nil {
 			return d, err
 		}
-		*count = consumer.CachedInfo().Delivered.Consumer
+		consumers := work.ListConsumers(ctx)
+		for info := range consumers.Info() {
+			if strings.HasPrefix(info.Name, agentPrefix) {
+				d.Offers += info.Delivered.Consumer
+			}
+		}
+		if err := consumers.Err(); err != nil {
+			return d, err
+		}
+		for stream, count := range map[string]*uint64{ledgerStreams[p]: &d.Entries, timerStreams[p]: &d.WakeUps} {
+			consumer, err := j.js.Consumer(ctx, stream, SupervisorConsumer)
+			if errors.Is(err, jetstream.ErrConsumerNotFound) {
+				continue
+			}
+			if err != nil {
+				return d, err
+			}
+			*count += consumer.CachedInfo().Delivered.Consumer
+		}
 	}
 	return d, nil
 }

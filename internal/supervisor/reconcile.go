@@ -413,13 +413,13 @@ const offersSweptMax = 100_000
 
 // removeEnded removes the offers that no handoff needs from all queues: their writers announced no
 // end, or died before the queue had the offer. called has the offers that the sweep found to be
-// needed, end the last sequence that it read. Before an offer is removed, its head is read from the
+// needed, end the place up to which it read. Before an offer is removed, its head is read from the
 // leader.
-func (s *Supervisor) removeEnded(ctx context.Context, called []uint64, end uint64) (removed int) {
+func (s *Supervisor) removeEnded(ctx context.Context, called []uint64, end broker.Cursor) (removed int) {
 	slices.Sort(called)
 	var ended []broker.OfferKey
 	err := s.engine.Offers(ctx, "", func(key broker.OfferKey) error {
-		if _, found := slices.BinarySearch(called, key.Sequence); !found && key.Sequence <= end {
+		if _, found := slices.BinarySearch(called, key.Sequence); !found && end.Passed(key.Sequence) {
 			ended = append(ended, key)
 		}
 		return ctx.Err()

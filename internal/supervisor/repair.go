@@ -47,10 +47,10 @@ func Repair(ctx context.Context, b Broker, engine Engine, log *slog.Logger) (Rep
 	}
 	families := newFamilyMatcher()
 	var called []uint64
-	end := uint64(0)
+	var end broker.Cursor
 	heads, open, err := s.publishAll(ctx, woken, func(c context.Context, publisher *batchPublisher, h broker.Head) {
 		families.add(h.State)
-		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
+		if end.Pass(h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
 		if !h.State.Closed || lifecycle.HasPendingDuties(h.State) {

@@ -46,7 +46,7 @@ type Broker interface {
 type Engine interface {
 	broker.Timers
 	Heads(ctx context.Context, fn func(broker.Entry) error) error
-	Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error
+	Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error
 	// Follow is only called if the Config has a Watch.
 	Follow(ctx context.Context, fn func(e broker.Entry, done func())) error
 	OffersBetween(ctx context.Context, from, until time.Time, fn func(key broker.OfferKey, at time.Time) error) error
@@ -111,7 +111,7 @@ type Supervisor struct {
 	breakers   *breakers
 	suspects   chan struct{} // signals a possible deadlock
 	lastSweep  *sweepState   // the previous sweep; nil makes the next one full
-	sweptTo    uint64        // the sequence up to which a sweep has reconciled
+	sweptTo    broker.Cursor // the place up to which a sweep has reconciled
 
 	unreadable unreadable
 	// attempts has the start of each loop's present try.

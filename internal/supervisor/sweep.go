@@ -114,13 +114,14 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 	publisher := newBatchPublisher(func(run []broker.Outbox) { s.publish(ctx, run) })
 	all := why == sweepAtStart || why == sweepReconnected // outbox entries may be lost, or the ledger may be another one
 	read := func(see func(broker.Head)) error { return s.sweepHeads(ctx, all, see) }
-	var called []uint64 // offers that are in a queue, or should be
-	end, sweptTo := uint64(0), s.sweptTo
+	var called []uint64   // offers that are in a queue, or should be
+	var end broker.Cursor // of the sweep
+	sweptTo := s.sweptTo
 	heads, open, err := s.visitHeads(ctx, publisher, read, func(h broker.Head) {
 		families.add(h.State)
 		waits.Add(&h.State, begunAt)
 		s.absences.note(&h.State)
-		if end = max(end, h.Seq); lifecycle.OfferStands(h.State) {
+		if end.Pass(h.Seq); lifecycle.OfferStands(h.State) {
 			called = append(called, h.State.Offer)
 		}
 		if all && !h.State.Closed && !lifecycle.DutiesOf(h.State).Offer && h.State.StuckReason == "" {
@@ -128,7 +129,7 @@ func (s *Supervisor) sweep(ctx context.Context, why string, visit func(context.C
 		}
 		switch {
 		case h.State.Closed && !s.hasPendingDuties(ctx, h.State):
-		case h.Seq > sweptTo: // its writer may have died before it announced the append
+		case !sweptTo.Passed(h.Seq): // its writer may have died before it announced the append
 			s.reconcileSwept(ctx, publisher, h)
 		default:
 			visit(ctx, publisher, h)
@@ -353,7 +354,7 @@ const (
 // Reading the heads of all handoffs makes a server fetch nearly all of its ledger from the disk.
 type sweepState struct {
 	open   map[string]uint64 // the last sequence of each unfinished handoff, by ticket
-	end    uint64            // the last sequence that was read
+	end    broker.Cursor     // behind the entries that were read
 	fullAt time.Time         // when all heads were read
 }
 
@@ -366,7 +367,7 @@ func (s *Supervisor) sweepFull(ctx context.Context, see func(broker.Head)) error
 	err := s.readHeads(ctx, func(h broker.Head) {
 		see(h)
 		next.addUnfinished(ctx, s, h)
-		next.end = max(next.end, h.Seq)
+		next.end.Pass(h.Seq)
 	})
 	if err == nil {
 		s.sweptTo = next.end
@@ -393,9 +394,9 @@ var closedWord = []byte(`"closed":true`)
 // visits only those closed handoffs that were closed since.
 func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see func(broker.Head)) error {
 	s.lastSweep = nil
-	open, end := last.open, last.end
-	err := s.engine.Entries(ctx, end+1, func(e broker.Entry) error {
-		if end = e.Seq; bytes.Contains(e.Body, closedWord) {
+	open, end := last.open, slices.Clone(last.end)
+	err := s.engine.Entries(ctx, last.end, func(e broker.Entry) error {
+		if end.Pass(e.Seq); bytes.Contains(e.Body, closedWord) {
 			head, ok := s.headOf(e)
 			if !ok {
 				delete(open, e.Ticket)

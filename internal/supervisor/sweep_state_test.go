@@ -22,7 +22,7 @@ func (r *reading) Heads(ctx context.Context, fn func(broker.Entry) error) error 
 	return r.Engine.Heads(ctx, fn)
 }
 
-func (r *reading) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (r *reading) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	return r.Engine.Entries(ctx, from, func(e broker.Entry) error {
 		r.entries.Add(1)
 		return fn(e)

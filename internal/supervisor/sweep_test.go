@@ -421,7 +421,7 @@ func (s *slow) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	return s.Engine.Heads(ctx, fn)
 }
 
-func (s *slow) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (s *slow) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	s.begin()
 	return s.Engine.Entries(ctx, from, fn)
 }

@@ -30,7 +30,7 @@ func TestMutatedRecords(t *testing.T) {
 			victims = append(victims, w.submit(func(p *protocol.Package) { p.Target.Agent = "idle" }))
 		}
 		var real []broker.Entry
-		if err := w.b.Entries(w.ctx, 1, func(e broker.Entry) error {
+		if err := w.b.Entries(w.ctx, broker.From(1), func(e broker.Entry) error {
 			e.Body = slices.Clone(e.Body)
 			real = append(real, e)
 			return nil

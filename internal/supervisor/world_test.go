@@ -134,7 +134,7 @@ func (w *world) fail(c *broker.Claim) {
 // closed waits for the end of a handoff.
 func (w *world) closed(ticket string) protocol.State {
 	w.Helper()
-	return w.until(ticket, broker.Closed)
+	return w.until(ticket, brokertest.Closed)
 }
 
 func (w *world) until(ticket string, cond func(protocol.State) bool) protocol.State {

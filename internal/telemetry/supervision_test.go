@@ -136,7 +136,7 @@ func TestRedeliveryIsCountedOnce(t *testing.T) {
 		sv := watch.Supervision(s.b.Directory, nil)
 		s.submit("coder")
 		for range 2 {
-			s.must(s.b.Entries(s.ctx, 0, func(e broker.Entry) error {
+			s.must(s.b.Entries(s.ctx, nil, func(e broker.Entry) error {
 				made, err := record.Decode(e.Body, e.Seq)
 				sv.Followed(e, made)
 				return err

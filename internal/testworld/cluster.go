@@ -51,6 +51,12 @@ const startTimeout = 3 * time.Minute
 // this process may mount one (Node.Disk).
 func StartCluster(t testing.TB, n int, diskBytes int64) *Cluster {
 	t.Helper()
+	return StartDivided(t, n, diskBytes, 1)
+}
+
+// StartDivided is StartCluster for a ledger of so many partitions.
+func StartDivided(t testing.TB, n int, diskBytes int64, partitions int) *Cluster {
+	t.Helper()
 	server := NATSServer(t)
 	c := &Cluster{t: t, routes: map[[2]int]*proxy{}}
 	ports := Ports(t, 4*n)
@@ -97,7 +103,7 @@ cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, rout
 	defer cancel()
 	var err error
 	for ctx.Err() == nil {
-		if err = c.ensureStreams(ctx, n); err == nil {
+		if err = c.ensureStreams(ctx, n, partitions); err == nil {
 			return c
 		}
 		for _, node := range c.Nodes {
@@ -111,13 +117,13 @@ cluster { name: fleet, listen: %q, advertise: "127.0.0.1:1", pool_size: -1, rout
 	return nil
 }
 
-func (c *Cluster) ensureStreams(ctx context.Context, replicas int) error {
+func (c *Cluster) ensureStreams(ctx context.Context, replicas, partitions int) error {
 	nc, err := nats.Connect(c.URL(), nats.Timeout(2*time.Second))
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{Replicas: replicas, Fsync: handoffjs.FsyncAlways})
+	return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{Replicas: replicas, Partitions: partitions, Fsync: handoffjs.FsyncAlways})
 }
 
 // URL lists the addresses of all servers.

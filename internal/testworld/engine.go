@@ -1,10 +1,7 @@
 package testworld
 
 import (
-	"context"
 	"testing"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/jetstream"
@@ -15,9 +12,7 @@ import (
 func Engine(t testing.TB) (url string, engine *jetstream.Engine) {
 	t.Helper()
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{AsyncWork: true})
-		}})
+		Prepare: jetstream.Topology{AsyncWork: true}.Prepare})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func (j *Judge) report(ctx context.Context, t testing.TB, heads map[string]proto
 		lost += s.LeasesLost
 	}
 	var entries, closings []time.Time
-	err := j.Broker.Entries(ctx, 0, func(e broker.Entry) error {
+	err := j.Broker.Entries(ctx, nil, func(e broker.Entry) error {
 		entries = append(entries, e.At)
 		head, err := broker.HeadOf(e)
 		if err == nil && head.State.Closed {

@@ -1,15 +1,15 @@
-// Package bare is what handoffs are compared with: the engine doing the same stored
-// messages, deliveries and acknowledgements, with no protocol.
+// Package bare does the same stored messages, deliveries and acknowledgements as handoffs, with no
+// protocol, for comparison.
 //
 // For each handoff a source appends to its subject in the ledger, with a
 // compare-and-set against nothing, and puts an offer into the queue, one after the
 // other, each acknowledged by the engine before it goes on. A pull consumer
 // like that of a worker delivers the offer; a slot makes the further appends, each with a
 // compare-and-set against the one before and acknowledged, and then acknowledges the
-// offer, without waiting, as workers do. How many appends there are for a handoff, and
-// how many bytes all take, is what a run of handoffs has shown.
+// offer, without waiting, as workers do. The number of appends of a handoff, and their
+// bytes, come from a run of handoffs.
 //
-// What is left out is everything else: packages that are checked, redacted, digested
+// Everything else is left out: packages that are checked, redacted, digested
 // and encoded, states, their decoding and hashing, records of a directory, leases and
 // beats, lanes and their turns, the supervisor and its timers. Bodies are bytes of
 // the right number. The streams are those of Handoff, as broker.EnsureTopology makes
@@ -42,14 +42,14 @@ type node interface {
 	Conn(options ...nats.Option) (*nats.Conn, error)
 }
 
-// Config says what to do. All fields are needed but those that say otherwise.
+// Config describes a run. All fields are needed, except where noted.
 type Config struct {
 	// Nodes are connected to in turn: first by the sources, then by the workers, then
 	// by the follower. With Spread, sources and workers connect to every one.
 	Nodes  []node
 	Spread bool
-	// Streams are what handoffs are spread over, by a hash of their ticket; none are those
-	// of Handoff.
+	// Streams are the streams over which handoffs are spread, by a hash of their ticket; none
+	// are those of Handoff.
 	Streams []Streams
 
 	Submitters, Slots, Agents int
@@ -60,24 +60,24 @@ type Config struct {
 	N        int
 	// Warmup goes before it.
 	Warmup time.Duration
-	// Drain is how long what was begun may take to end.
+	// Drain bounds the time in which handoffs that were begun must end.
 	Drain time.Duration
 
 	// Appends is how many there are for a handoff, on average; at least 1. It has
 	// one offer: those that a supervisor puts again are left out, in favour of the bare
-	// engine. FirstBytes, LaterBytes and OfferBytes are what they take as stored.
+	// engine. FirstBytes, LaterBytes and OfferBytes are their stored sizes.
 	Appends                            float64
 	FirstBytes, LaterBytes, OfferBytes float64
 
-	// Follow has a consumer get every entry of the ledger, and acknowledge it: what a
-	// supervisor that counts (--metrics) costs the engine.
+	// Follow has a consumer get every entry of the ledger, and acknowledge it, as a supervisor
+	// that counts (--metrics) does.
 	Follow bool
 
 	// Begin and End, if not nil, are called when the measurement begins and ends.
 	Begin, End func()
 }
 
-// Figures are what a run has come to.
+// Figures are the results of a run.
 type Figures struct {
 	Handoffs int64 // that ended in the window
 	Took     time.Duration
@@ -153,8 +153,29 @@ func instant(at int64) []byte { return fmt.Appendf(nil, "%016x", at) }
 
 func (r *runner) now() int64 { return int64(time.Since(r.clock)) }
 
+// inFlight is in the answer of replicas while a write to the subject is in flight, or seems to be: an
+// append of a lone writer gets it, too, and is repeated.
+const inFlight = `"err_code":10164`
+
+// publishTries and publishPause bound the repetitions.
+const (
+	publishTries = 100
+	publishPause = 2 * time.Millisecond
+)
+
 // publish stores a message as the successor of a sequence on its subject.
-func publish(nc *nats.Conn, subject string, after uint64, body []byte) (uint64, error) {
+func publish(nc *nats.Conn, subject string, after uint64, body []byte) (seq uint64, err error) {
+	for range publishTries {
+		seq, err = publishOnce(nc, subject, after, body)
+		if err == nil || !strings.Contains(err.Error(), inFlight) {
+			break
+		}
+		time.Sleep(publishPause)
+	}
+	return seq, err
+}
+
+func publishOnce(nc *nats.Conn, subject string, after uint64, body []byte) (uint64, error) {
 	msg := &nats.Msg{Subject: subject, Data: body, Header: nats.Header{
 		jetstream.ExpectedLastSubjSeqHeader: []string{strconv.FormatUint(after, 10)}}}
 	reply, err := nc.RequestMsg(msg, requestTimeout)

@@ -20,7 +20,7 @@ import (
 // Streams are the names of one ledger and of the queue that belongs to it.
 type Streams struct{ Ledger, Work string }
 
-// partition is one pair of streams, with what their subjects begin with.
+// partition is one pair of streams, with the beginnings of their subjects.
 type partition struct {
 	Streams
 	ledgerPrefix, workPrefix string
@@ -70,7 +70,7 @@ func (r *runner) partitionOf(ticket string) *partition {
 	return &r.partitions[hash.Sum32()%uint32(len(r.partitions))]
 }
 
-// place is where the streams stand, all together.
+// place is the sum of the positions of the streams.
 type place struct{ appends, ledgerBytes, offers, offerBytes uint64 }
 
 func (r *runner) standing(ctx context.Context, js jetstream.JetStream) (all place, err error) {
@@ -100,7 +100,7 @@ func state(ctx context.Context, js jetstream.JetStream, name string) (jetstream.
 }
 
 // prepare reads the subjects of the streams, and finds out by one message of each kind how
-// large a body has to be for what is stored to have the size that is asked for.
+// large a body has to be for its stored message to have the requested size.
 func (r *runner) prepare(ctx context.Context, js jetstream.JetStream) error {
 	streams := r.cfg.Streams
 	if len(streams) == 0 {

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// RegisteredMax bounds WaitingQuery.Registered, and Below.
-	RegisteredMax = 10_000
-	// BucketsMax bounds the buckets of a series.
-	BucketsMax = 1_000
+	// registeredMax bounds WaitingQuery.Registered, and Below.
+	registeredMax = 10_000
+	// bucketsMax bounds the buckets of a series.
+	bucketsMax = 1_000
 )
 
 // WaitingQuery asks for the inbox of an agent or a person, in the order of submission.
@@ -53,7 +53,7 @@ type WaitingRow struct {
 type DeadQuery struct {
 	Question
 	Agent    string           `json:"agent,omitempty" flag:"agent" doc:"only those that ended at this {AGENT}"`
-	Source   string           `json:"source,omitempty" flag:"source" doc:"only those from this {AGENT}"`
+	Source   string           `json:"source,omitempty" flag:"source" doc:"only those from {AGENT}, schedule:NAME or signal:NAME"`
 	Outcome  protocol.Outcome `json:"outcome,omitempty" flag:"outcome" doc:"only those with this {OUTCOME}: failed, timeout, rejected, cancelled, rolled_back"`
 	Since    protocol.Time    `json:"since,omitzero" flag:"since" doc:"only those that closed since {WHEN}: an instant, or a duration ago (2h, 3d)"`
 	Redriven bool             `json:"redriven,omitempty"` // include those that were redriven
@@ -65,7 +65,7 @@ type DeadQuery struct {
 func (q DeadQuery) Selects(s protocol.State) bool {
 	switch {
 	case q.Agent != "" && s.Agent != q.Agent,
-		q.Source != "" && s.Source != q.Source,
+		q.Source != "" && s.Source != q.Source && s.From() != q.Source,
 		q.Outcome != "" && s.Outcome != q.Outcome,
 		s.ClosedAt.Before(q.Since),
 		s.RedrivenAs != "" && !q.Redriven:
@@ -113,8 +113,8 @@ func (q WaitingQuery) Validate() error {
 		return err
 	}
 	for field, agents := range map[string][]string{"registered": q.Registered, "below": q.Below} {
-		if len(agents) > RegisteredMax {
-			return protocol.Errorf(protocol.CodeTooLarge, field, "has %d agents, at most %d are allowed", len(agents), RegisteredMax)
+		if len(agents) > registeredMax {
+			return protocol.Errorf(protocol.CodeTooLarge, field, "has %d agents, at most %d are allowed", len(agents), registeredMax)
 		}
 	}
 	return checkLimit(q.Limit)
@@ -122,11 +122,13 @@ func (q WaitingQuery) Validate() error {
 
 // Validate refuses filters that no dead letter can pass. Its errors are *protocol.Error.
 func (q DeadQuery) Validate() error {
-	for field, agent := range map[string]string{"agent": q.Agent, "source": q.Source} {
-		if agent == "" {
-			continue
+	if q.Agent != "" {
+		if err := protocol.CheckID("agent", q.Agent); err != nil {
+			return err
 		}
-		if err := protocol.CheckID(field, agent); err != nil {
+	}
+	if q.Source != "" {
+		if err := CheckFrom("source", q.Source); err != nil {
 			return err
 		}
 	}
@@ -149,8 +151,8 @@ func (q SeriesQuery) Validate() error {
 		return protocol.Errorf(protocol.CodeInvalid, "until", "must be after since")
 	case q.BucketMS < 1:
 		return protocol.Errorf(protocol.CodeInvalid, "bucket_ms", "must be 1 or more, not %d", q.BucketMS)
-	case q.BucketMS < int64(span/time.Millisecond+BucketsMax-1)/BucketsMax:
-		return protocol.Errorf(protocol.CodeTooLarge, "bucket_ms", "makes more than %d buckets from since to until", BucketsMax)
+	case q.BucketMS < int64(span/time.Millisecond+bucketsMax-1)/bucketsMax:
+		return protocol.Errorf(protocol.CodeTooLarge, "bucket_ms", "makes more than %d buckets from since to until", bucketsMax)
 	}
 	return q.Filter.Validate()
 }

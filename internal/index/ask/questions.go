@@ -6,8 +6,10 @@
 package ask
 
 import (
+	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -32,7 +34,7 @@ const (
 // value selects all; values are compared exactly.
 type Filter struct {
 	Agent   []string           `json:"agent,omitempty" flag:"agent,,commas" doc:"in the queue or the hands of this {AGENT}, or last there"`
-	Source  []string           `json:"source,omitempty" flag:"source,,commas" doc:"handed off by this {AGENT}"`
+	Source  []string           `json:"source,omitempty" flag:"source,,commas" doc:"handed off by {AGENT}, schedule:NAME or signal:NAME"`
 	Target  []string           `json:"target,omitempty" flag:"target" doc:"submitted to this {TARGET}: an agent or a capability"`
 	From    []string           `json:"from,omitempty"` // the source, or an agent that had it, now or before
 	To      []string           `json:"to,omitempty"`   // the target, or an agent that had it, now or before
@@ -76,14 +78,31 @@ var Sorts = []Sort{SortNewest, SortOldest, SortUpdated}
 
 // Position is the place in the ledger up to which an answer is right.
 type Position struct {
-	// Seq is the sequence up to which the index has read every entry.
+	// Seq is how many entries the index has read: with one partition the sequence of the last one.
 	Seq uint64 `json:"seq"`
+	// Place is the place in a ledger of several partitions (broker.Cursor).
+	Place string `json:"place,omitempty"`
 	// Behind is how many more entries the ledger had when the question arrived. BehindMS is
 	// the age of the last entry that the index has, where that is known.
 	Behind   uint64 `json:"behind"`
 	BehindMS int64  `json:"behind_ms,omitempty"`
 	// Complete reports that the answer includes every append acknowledged before the question.
 	Complete bool `json:"complete"`
+}
+
+// Has reports whether the index has read an entry.
+func (p *Position) Has(seq uint64) bool { return p.Cursor().Passed(seq) }
+
+// Cursor returns the place in the ledger up to which the answer is right.
+func (p *Position) Cursor() broker.Cursor {
+	if p.Place != "" {
+		place, _ := broker.ParseCursor(p.Place) // nil is the beginning
+		return place
+	}
+	if p.Seq == 0 {
+		return nil
+	}
+	return broker.From(p.Seq + 1)
 }
 
 // SetPosition makes any answer, as each embeds a Position, name the entry up to which it is right.
@@ -125,7 +144,9 @@ type Row struct {
 	Type           protocol.Type     `json:"type"`
 	Priority       protocol.Priority `json:"priority"`
 	Source         string            `json:"source"`
-	Target         string            `json:"target"` // in words
+	Schedule       string            `json:"schedule,omitempty"` // that submitted it
+	Rule           string            `json:"rule,omitempty"`     // that submitted it for a signal
+	Target         string            `json:"target"`             // in words
 	Agent          string            `json:"agent"`
 	Holder         string            `json:"holder,omitempty"`
 	Attempts       int               `json:"attempts"` // started, at any agent
@@ -153,6 +174,31 @@ type Row struct {
 	Deadlocked     bool              `json:"deadlocked,omitempty"` // it was taken out of a circle, or a hand-off of it was refused as one
 	Tokens         int64             `json:"tokens,omitempty"`
 	CostMicros     int64             `json:"cost_micros,omitempty"`
+}
+
+// From returns the source, or the schedule or rule that submitted the handoff, as protocol.Summary.From.
+func (r *Row) From() string {
+	return (&protocol.Summary{Source: r.Source, Schedule: r.Schedule, Rule: r.Rule}).From()
+}
+
+// SetFrom sets the fields that From has.
+func (r *Row) SetFrom(from string) {
+	source, name, _ := strings.Cut(from, ":")
+	switch r.Source = source; source {
+	case protocol.ScheduleSource:
+		r.Schedule = name
+	case protocol.SignalSource:
+		r.Rule = name
+	}
+}
+
+// CheckFrom refuses a source that no handoff can have: it is a name, schedule:NAME or signal:NAME.
+func CheckFrom(field, from string) error {
+	source, name, named := strings.Cut(from, ":")
+	if named && (source == protocol.ScheduleSource || source == protocol.SignalSource) {
+		from = name
+	}
+	return protocol.CheckID(field, from)
 }
 
 // CountQuery asks how many handoffs a filter selects, in all and by up to CountByMax fields.

@@ -150,7 +150,7 @@ func awaitAllClosed(ctx context.Context, t *testing.T, b *broker.Broker) map[str
 	t.Helper()
 	for {
 		heads, open := map[string]protocol.State{}, 0
-		err := b.Entries(ctx, 1, func(e broker.Entry) error {
+		err := b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 			head, err := broker.HeadOf(e)
 			heads[e.Ticket] = head.State
 			return err

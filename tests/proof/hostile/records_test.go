@@ -22,6 +22,7 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/audit"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/index"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/jetstream"
@@ -164,7 +165,7 @@ func (f *recordFleet) victims(ctx context.Context, t *testing.T) (open []string)
 
 // readRecords are the records of the ledger, as of agents without a worker.
 func (f *recordFleet) readRecords(ctx context.Context, t *testing.T) (bodies [][]byte) {
-	err := f.b.Entries(ctx, 1, func(e broker.Entry) error {
+	err := f.b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		bodies = append(bodies, bytes.ReplaceAll(e.Body, []byte(`"`+honest+`"`), []byte(`"`+idle+`"`)))
 		return nil
 	})
@@ -243,7 +244,7 @@ func (f *recordFleet) write(ctx context.Context, t *testing.T, real [][]byte, op
 func (f *recordFleet) completed(ctx context.Context, t *testing.T, tickets []string) {
 	t.Helper()
 	for _, ticket := range tickets {
-		s, err := f.b.Wait(ctx, ticket, broker.Closed)
+		s, err := brokertest.Wait(ctx, f.b, ticket, brokertest.Closed)
 		if err != nil {
 			t.Fatalf("%s: %v", ticket, err)
 		}

@@ -244,7 +244,7 @@ func (c *chain) wantOneEnd(ctx context.Context, tickets []string, want end) {
 func (c *chain) read(ctx context.Context, origin string) (events map[string]map[protocol.EventType]int, links, returns map[string]bool) {
 	c.t.Helper()
 	events, links, returns = map[string]map[protocol.EventType]int{}, map[string]bool{origin: true}, map[string]bool{}
-	err := c.b.Entries(ctx, 1, func(e broker.Entry) error {
+	err := c.b.Entries(ctx, nil, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

@@ -178,7 +178,7 @@ func (l *load) progress(ctx context.Context, n int) {
 func (l *load) check(ctx context.Context) {
 	l.t.Helper()
 	completions, last := map[string]int{}, map[string]protocol.State{}
-	err := l.b.Entries(ctx, 1, func(e broker.Entry) error {
+	err := l.b.Entries(ctx, nil, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

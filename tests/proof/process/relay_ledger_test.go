@@ -71,7 +71,7 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	a := &audit{t: t, stories: map[string]*handoffHistory{}, events: map[protocol.EventType]int{}, outcomes: map[protocol.Outcome]int{},
 		began: map[protocol.EventType]int{}, ended: map[protocol.EventType]int{}, from: map[protocol.EventType]map[protocol.Phase]int{},
 		failures: map[string]int{}, reasons: map[string]int{}, offers: map[string]int{}, parked: map[uint64]string{}, released: map[uint64]bool{}}
-	err := b.Entries(ctx, 1, func(e broker.Entry) error {
+	err := b.Entries(ctx, nil, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err == nil {
 			a.read(e.Ticket, change)

@@ -147,7 +147,7 @@ func (r *relayDriver) run(ctx context.Context, broken func() error) error {
 			}
 		}
 		var ended []protocol.State
-		err := r.b.Entries(ctx, next, func(e broker.Entry) error {
+		err := r.b.Entries(ctx, broker.From(next), func(e broker.Entry) error {
 			next = e.Seq + 1
 			change, err := broker.DecodeChange(e)
 			if err == nil && r.updateOpen(change) {

@@ -217,7 +217,7 @@ func (s *supervisors) killUntil(ctx context.Context, stop <-chan struct{}, rng *
 func checkNeeds(t *testing.T, ctx context.Context, b *broker.Broker, acked *sync.Map) {
 	t.Helper()
 	facts, last := map[string]map[protocol.EventType]int{}, map[string]protocol.State{}
-	err := b.Entries(ctx, 1, func(e broker.Entry) error {
+	err := b.Entries(ctx, nil, func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

@@ -120,7 +120,7 @@ func (f *faultyEngine) Due(ctx context.Context, fn func(broker.WakeUp, func())) 
 	})
 }
 
-func (f *faultyEngine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (f *faultyEngine) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	return f.engine.Entries(ctx, from, func(e broker.Entry) error {
 		if f.bug == openUnswept && !bytes.Contains(e.Body, []byte(`"closed":true`)) {
 			return nil

@@ -149,7 +149,7 @@ func (e *engine) Heads(ctx context.Context, fn func(broker.Entry) error) error {
 	})
 }
 
-func (e *engine) Entries(ctx context.Context, from uint64, fn func(broker.Entry) error) error {
+func (e *engine) Entries(ctx context.Context, from broker.Cursor, fn func(broker.Entry) error) error {
 	if err := e.await(ctx, "entries"); err != nil {
 		return err
 	}

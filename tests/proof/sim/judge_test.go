@@ -362,7 +362,7 @@ func (j *judge) checkSource(ticket string, before, after protocol.State) {
 // entryBefore is the entry that another one has overtaken, or that one where none was.
 func (l *simulation) entryBefore(m *brokertest.Memory, e broker.Entry) broker.Entry {
 	older := e
-	_ = m.Entries(context.Background(), 1, func(other broker.Entry) error {
+	_ = m.Entries(context.Background(), nil, func(other broker.Entry) error {
 		if other.Ticket == e.Ticket && other.Seq < e.Seq {
 			older = other
 		}

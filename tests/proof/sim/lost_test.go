@@ -28,7 +28,7 @@ func init() { bugs = append(bugs, closedForgotten, lostSucceeds) }
 func (j *judge) checkLoss() {
 	ctx := context.Background()
 	var all []broker.Entry
-	_ = j.l.m.Entries(ctx, 0, func(e broker.Entry) error { all = append(all, e); return nil })
+	_ = j.l.m.Entries(ctx, nil, func(e broker.Entry) error { all = append(all, e); return nil })
 	kept := all[:dice(j.l.seed, "loss")%uint64(len(all))]
 	m := brokertest.NewMemory()
 	defer func() { _ = m.Close() }()
