@@ -92,7 +92,7 @@ func (w *fixture) submit(words string) (ticket string, err error) {
 // entries are the entries of the ledger by sequence.
 func (w *fixture) entries() map[uint64]string {
 	all := map[uint64]string{}
-	w.must(w.b.Entries(w.ctx, 0, func(e broker.Entry) error {
+	w.must(w.b.Entries(w.ctx, nil, func(e broker.Entry) error {
 		all[e.Seq] = fmt.Sprintf("%s %s %s", e.Ticket, e.At.Format(time.RFC3339Nano), e.Body)
 		return nil
 	}))
@@ -223,6 +223,72 @@ func (w *fixture) checkInUse() {
 	w.must(err)
 	if len(offers) != 1 {
 		w.Error("no offer")
+	}
+}
+
+// TestPartitions checks a backup, an export and a verification of a ledger of four partitions.
+func TestPartitions(t *testing.T) {
+	nc := newNode(t)
+	if err := jetstream.EnsureTopology(t.Context(), nc, jetstream.Topology{Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	w := newFixture(t, nc)
+	w.must(w.b.PutProfile(w.ctx, protocol.Profile{ID: "clerk", Description: "files things"}))
+	exports := filepath.Join(t.TempDir(), "exports")
+	var tickets []string
+	for range 3 {
+		for i := range 20 {
+			ticket, err := w.submit(fmt.Sprint("no. ", i))
+			w.must(err)
+			tickets = append(tickets, ticket)
+		}
+		done, err := audit.ExportDir(w.ctx, w.b, exports, nil)
+		w.must(err)
+		if done.File == "" {
+			t.Fatal("nothing was exported")
+		}
+	}
+	if done, err := audit.ExportDir(w.ctx, w.b, exports, nil); err != nil || done.File != "" {
+		t.Errorf("exported %+v again (%v)", done, err)
+	}
+	ledger, err := w.b.LedgerInfo(w.ctx)
+	w.must(err)
+	for p, part := range ledger.Partitions() {
+		if part.Messages == 0 {
+			t.Errorf("partition %d has no entry", p)
+		}
+	}
+	verified := func(w *fixture) {
+		t.Helper()
+		report, err := audit.VerifyAgainst(w.ctx, exports, w.b, nil)
+		w.must(err)
+		if report.Found != 0 || report.Compared != len(w.entries()) {
+			t.Errorf("%d entries were compared of %d: %+v", report.Compared, len(w.entries()), report.Problems)
+		}
+		report, err = audit.VerifyLedger(w.ctx, w.b, nil)
+		w.must(err)
+		if report.Found != 0 || int(report.Entries) != len(w.entries()) || report.Handoffs != len(tickets) {
+			t.Errorf("%+v", report)
+		}
+	}
+	verified(w)
+	dir := filepath.Join(t.TempDir(), "copy")
+	_, err = Write(w.ctx, nc, dir, func(string, uint64, uint64) {})
+	w.must(err)
+	source := w.entries()
+	to := newNode(t)
+	_, err = Restore(w.ctx, to, dir, jetstream.Topology{}, func(string, uint64, uint64) {})
+	w.must(err)
+	w = newFixture(t, to)
+	w.checkRestored(source, uint64(len(source)), tickets)
+	verified(w)
+	w.checkInUse()
+	if again, err := w.b.LedgerInfo(w.ctx); err != nil || len(again.Others) != 3 {
+		t.Errorf("%d partitions were restored (%v)", len(again.Others)+1, err)
+	}
+	w.must(os.RemoveAll(filepath.Join(dir, "HANDOFF_LEDGER_2")))
+	if _, err := check(dir); err == nil {
+		t.Error("a backup without a partition is whole")
 	}
 }
 

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 func TestRun(t *testing.T) {
 	for name, cfg := range map[string]bench.Config{
 		"baseline, deferrals, stored, index, agents": {N: 300, Baseline: true, Rounds: 2, Deferred: 0.5, Stored: 1_200, Index: true, Agents: 3, Warmup: 50 * time.Millisecond},
+		"partitions":       {N: 1_000, Partitions: 4, Rounds: 2, Deferred: 0.2, Index: true, Agents: 5, Warmup: 50 * time.Millisecond},
 		"open loop":        {Duration: 500 * time.Millisecond, Rate: 200, Warmup: 100 * time.Millisecond},
 		"gateways":         {N: 200, Via: []string{bench.ViaHTTP, bench.ViaNATS}, Agents: 2, Warmup: 50 * time.Millisecond, Deferred: -1},
 		"worker processes": {N: 3_000, Processes: 2, Agents: 3, Warmup: 50 * time.Millisecond, Deferred: -1},
