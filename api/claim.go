@@ -136,7 +136,7 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 	}
 	_ = c.s.cfg.CountOn(ctx, holder.Agent) // if it fails, the most urgent offer is claimed
 	for beaten, until := time.Now(), time.Now().Add(request.Wait); ; {
-		offers, err := c.pull(ctx, holder, time.Until(until))
+		offers, err := c.pull(ctx, holder.Agent, 1, pullWait(holder, time.Until(until)))
 		if errors.Is(err, ErrWaitEnded) {
 			return nil, c.nothingFor(ctx, holder.Agent)
 		}
@@ -166,10 +166,10 @@ func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.
 	}
 }
 
-// pull waits for an offer, as long as the gateway lets it wait.
-func (c *Session) pull(ctx context.Context, holder protocol.Holder, left time.Duration) (offers []*broker.Offer, err error) {
+// pull waits for offers, as long as the gateway lets it wait.
+func (c *Session) pull(ctx context.Context, agent string, most int, wait time.Duration) (offers []*broker.Offer, err error) {
 	c.s.cfg.Pause(ctx, func(pausing context.Context) {
-		offers, err = c.s.b.Pull(pausing, holder.Agent, 1, pullWait(holder, left))
+		offers, err = c.s.b.Pull(pausing, agent, most, wait)
 		if err != nil && pausing.Err() != nil && ctx.Err() == nil {
 			err = ErrWaitEnded
 		}

@@ -43,6 +43,8 @@ type Directory interface {
 	// Fleet returns the settings for all agents. An agent's profile takes precedence over them, and
 	// a package over both.
 	Fleet(ctx context.Context) (Fleet, error)
+	// KeyLimits lists the keys with a limit that were used lately, by key.
+	KeyLimits(ctx context.Context) (KeyLimits, error)
 	// PutFleet replaces those settings. If their revision has changed since, the error has
 	// CodeConflict, and nothing is changed.
 	PutFleet(ctx context.Context, fleet Fleet) (Fleet, error)
@@ -91,9 +93,9 @@ type AgentStatus struct {
 	Oldest  time.Time      `json:"oldest,omitzero"` // when the oldest of them was queued; Agents has it
 }
 
-// AvailabilityOf returns the availability of an agent by its holders in a directory.
-func AvailabilityOf(p protocol.Profile, d *lifecycle.Directory) Availability {
-	switch why, unavailable := d.Unavailable(&p); {
+// availabilityOf returns the availability of an agent by its holders in a directory.
+func availabilityOf(p *protocol.Profile, d *lifecycle.Directory) Availability {
+	switch why, unavailable := d.Unavailable(p); {
 	case why == lifecycle.UnfitPaused:
 		return Paused
 	case why == lifecycle.UnfitBusy:
@@ -178,7 +180,7 @@ func (s *Service) agentWithQueue(ctx context.Context, d *lifecycle.Directory, p 
 
 // agentStatus returns the status of an agent except for its queue.
 func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p protocol.Profile) (AgentStatus, error) {
-	v := AgentStatus{Profile: p, Availability: AvailabilityOf(p, d), Gates: explain.AgentGates(p, d.Fleet)}
+	v := AgentStatus{Profile: p, Availability: availabilityOf(&p, d), Gates: explain.AgentGates(p, d.Fleet)}
 	v.Workers, v.Slots, v.Busy = d.Load(p.ID)
 	if breaker, has := breakerOf(p.ID, d, s.b.Now()); has && breaker.State != lifecycle.BreakerClosed {
 		v.Breaker = &breaker

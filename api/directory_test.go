@@ -29,7 +29,7 @@ func TestAvailability(t *testing.T) {
 		"another's worker":    {protocol.Profile{ID: "b"}, free, api.Absent},
 		"a person":            {protocol.Profile{ID: protocol.Human}, &lifecycle.Directory{}, api.Present},
 	} {
-		if got := api.AvailabilityOf(c.profile, c.directory); got != c.want {
+		if got := api.AvailabilityOf(&c.profile, c.directory); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

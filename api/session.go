@@ -26,6 +26,9 @@ func (c *Session) submit(ctx context.Context, pkg protocol.Package) (broker.Head
 		return broker.Head{}, err
 	}
 	pkg.Source = cmp.Or(pkg.Source, c.caller.Name)
+	if err := protocol.CheckBy("source", pkg.Source); err != nil { // that of a schedule or a rule, too
+		return broker.Head{}, err
+	}
 	switch {
 	case !c.caller.speaksFor(pkg.Source):
 		return broker.Head{}, forbidden("source", "is %s, and %s submits", protocol.CutText(pkg.Source, 64), c.caller.Name)
@@ -94,6 +97,21 @@ func (c *Session) Follow(ctx context.Context, ticket string, until Until, chain 
 
 func unseen(*protocol.State) error { return nil }
 
+// FollowReturn blocks until the return of a closed handoff has arrived at its source, or never will. It
+// calls seen as Follow does.
+func (c *Session) FollowReturn(ctx context.Context, ticket string, seen func(protocol.State) error) (protocol.State, error) {
+	err := c.may("Wait")
+	if err == nil {
+		ticket, err = protocol.ParseTicket(ticket)
+	}
+	if err != nil {
+		return protocol.State{}, err
+	}
+	returned := c.s.b.Returned(ctx)
+	state, err := c.awaitState(ctx, ticket, true, func(s *protocol.State) bool { return returned(*s) }, func(s *protocol.State) error { return seen(*s) })
+	return *state, err
+}
+
 // follow waits for a handoff, or for the last one of its chain. The state is never nil.
 func (c *Session) follow(ctx context.Context, operation, ticket string, until Until, chain bool, seen func(*protocol.State) error) (*protocol.State, error) {
 	err := cmp.Or(until.check(), c.may(operation))
@@ -104,7 +122,7 @@ func (c *Session) follow(ctx context.Context, operation, ticket string, until Un
 		return &protocol.State{}, err
 	}
 	for first := true; ; first = false {
-		state, err := c.awaitState(ctx, ticket, first, until, seen)
+		state, err := c.awaitState(ctx, ticket, first, until.satisfied, seen)
 		if err != nil || !chain || !lifecycle.GoesOn(*state) {
 			return state, err
 		}
@@ -114,9 +132,9 @@ func (c *Session) follow(ctx context.Context, operation, ticket string, until Un
 	}
 }
 
-// awaitState waits until a handoff satisfies until. The first read of a wait checks that the caller may
+// awaitState waits until a handoff is ready. The first read of a wait checks that the caller may
 // see the handoff, and its errors end the wait.
-func (c *Session) awaitState(ctx context.Context, ticket string, first bool, until Until, seen func(*protocol.State) error) (*protocol.State, error) {
+func (c *Session) awaitState(ctx context.Context, ticket string, first bool, ready func(*protocol.State) bool, seen func(*protocol.State) error) (*protocol.State, error) {
 	read := &reading{}
 	// Subscribe before reading, so that changes in between cause a hint.
 	hints, stop, err := c.s.b.Feed(ctx, ticket)
@@ -134,7 +152,7 @@ func (c *Session) awaitState(ctx context.Context, ticket string, first bool, unt
 		case first || !errors.Is(err, broker.ErrUnreachable) || errors.Is(err, broker.ErrClosed):
 			return &read.state, err
 		}
-		if until.satisfied(&read.state) {
+		if ready(&read.state) {
 			return &read.state, nil
 		}
 		if err := seen(&read.state); err != nil {

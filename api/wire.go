@@ -253,6 +253,7 @@ type failRequest struct {
 	Message      string          `json:"message,omitempty"`
 	Retryable    bool            `json:"retryable,omitempty"`
 	RetryAfterMS int64           `json:"retry_after_ms,omitempty"`
+	LimitKey     string          `json:"limit_key,omitempty"` // paused until the retry
 	Usage        *protocol.Usage `json:"usage,omitempty"`
 }
 
@@ -264,7 +265,7 @@ func fail(s *Session, ctx context.Context, r failRequest) (protocol.State, error
 	if err != nil {
 		return protocol.State{}, err
 	}
-	return s.Fail(ctx, r.Lease, broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: after, Usage: r.Usage})
+	return s.Fail(ctx, r.Lease, broker.Failure{Code: r.Code, Message: r.Message, Retryable: r.Retryable, RetryAfter: after, LimitKey: r.LimitKey, Usage: r.Usage})
 }
 
 type releaseRequest struct {
@@ -712,6 +713,9 @@ func (c *remote) Claim(ctx context.Context, r Claim) (Held, error) {
 		wait := max(0, min(time.Until(until), WaitMax))
 		request.WaitMS = wait.Milliseconds()
 		held, err := askFor[Held](ctx, c, "Claim", wait+pullMin, request)
+		if err == nil && held.State == nil {
+			return Held{}, errors.New("answer to Claim: state is missing")
+		}
 		if !errors.Is(err, &protocol.Error{Code: protocol.CodeNothingToClaim}) || ctx.Err() != nil || time.Until(until) <= 0 {
 			return held, err
 		}
@@ -782,7 +786,7 @@ func (c *remote) Complete(ctx context.Context, lease string, result protocol.Res
 // Fail implements Holder.
 func (c *remote) Fail(ctx context.Context, lease string, f broker.Failure) (protocol.State, error) {
 	return c.state(ctx, "Fail", failRequest{lease, protocol.CutText(f.Code, protocol.NameBytesMax), protocol.CutText(f.Message, protocol.FailureBytesMax),
-		f.Retryable, min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS), f.Usage})
+		f.Retryable, min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS), f.LimitKey, f.Usage})
 }
 
 // Release implements Holder.

@@ -100,6 +100,9 @@ type ClaimMany struct {
 	Pulled func(n int)
 	// Skipped is that of Claim.
 	Skipped func(ticket string, refused bool, err error)
+	// Go, if not nil, runs the claims, each in a goroutine. The stack of a new goroutine grows for a
+	// while; a worker has some that have run others.
+	Go func(claim func())
 }
 
 // Claims is the answer to ClaimMany. Fewer offers than were asked for do not mean that the queue is
@@ -190,19 +193,20 @@ func (c *Session) Register(ctx context.Context, r Registration) (Registered, err
 
 // registered returns the profile of an agent. An agent that has no profile is
 // refused: a made-up name gets no queue.
-func (c *Session) registered(ctx context.Context, agent string) (protocol.Profile, error) {
+func (c *Session) registered(ctx context.Context, agent string) (*protocol.Profile, error) {
 	directory, err := c.s.b.Directory(ctx)
 	if err != nil {
-		return protocol.Profile{}, err
+		return nil, err
 	}
-	if profile, ok := directory.Agent(agent); ok || c.caller.has(RoleAdmin) {
-		return *profile, nil
+	profile, ok := directory.Agent(agent)
+	if ok || c.caller.has(RoleAdmin) {
+		return profile, nil
 	}
-	profile, err := c.s.b.Profile(ctx, agent) // the snapshot may lag behind its registration
+	read, err := c.s.b.Profile(ctx, agent) // the snapshot may lag behind its registration
 	if errors.Is(err, broker.ErrNotFound) {
-		return profile, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "%s is not registered; call Register first", agent)
+		return nil, protocol.Errorf(protocol.CodeUnknownAgent, "agent", "%s is not registered; call Register first", agent)
 	}
-	return profile, err
+	return &read, err
 }
 
 // Present implements Workers.
@@ -278,22 +282,17 @@ func (c *Session) ClaimMany(ctx context.Context, r ClaimMany) (Claims, error) {
 	if err != nil {
 		return Claims{}, err
 	}
-	if profile, err := c.registered(ctx, r.Agent); err != nil || profile.Paused {
-		return Claims{Paused: profile.Paused}, err
-	}
-	var offers []*broker.Offer
-	ended := false
-	c.s.cfg.Pause(ctx, func(pausing context.Context) {
-		offers, err = c.s.b.Pull(pausing, r.Agent, r.Most, r.Wait)
-		ended = pausing.Err() != nil
-	})
-	switch {
-	case err != nil && ended && ctx.Err() == nil:
-		return Claims{}, nil
-	case err != nil:
+	if profile, err := c.registered(ctx, r.Agent); err != nil {
 		return Claims{}, err
-	case len(offers) == 0:
+	} else if profile.Paused {
+		return Claims{Paused: true}, nil
+	}
+	offers, err := c.pull(ctx, r.Agent, r.Most, r.Wait)
+	switch {
+	case errors.Is(err, ErrWaitEnded):
 		return Claims{}, nil
+	case err != nil || len(offers) == 0:
+		return Claims{}, err
 	}
 	if r.Pulled != nil {
 		r.Pulled(len(offers))
@@ -347,9 +346,17 @@ func (c *Session) claimAll(ctx context.Context, offers []*broker.Offer, holder p
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), broker.AckWait)
 	defer cancel()
 	claims := make([]*broker.Claim, len(offers))
+	run := r.Go
+	if run == nil {
+		run = func(claim func()) { go claim() }
+	}
 	var others sync.WaitGroup
+	others.Add(len(offers) - 1)
 	for i := 1; i < len(offers); i++ {
-		others.Go(func() { claims[i] = claimFor(ctx, offers[i], holder, r) })
+		run(func() {
+			defer others.Done()
+			claims[i] = claimFor(ctx, offers[i], holder, r)
+		})
 	}
 	claims[0] = claimFor(ctx, offers[0], holder, r)
 	others.Wait()

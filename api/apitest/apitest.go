@@ -44,7 +44,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 	if fixture.All != nil {
 		tests["Roles"], tests["Reader"], tests["Operator"], tests["Directory"] = testRoles, testReader, testOperator, testDirectory
 		tests["Approver"] = testApprover
-		tests["Fleet"], tests["Workspaces"] = testFleet, testWorkspaces
+		tests["Fleet"], tests["Workspaces"], tests["Schedules"], tests["Signals"] = testFleet, testWorkspaces, testSchedules, testSignals
 	}
 	if fixture.Holder != nil {
 		tests["Claim"], tests["Reports"], tests["Late"], tests["HandOff"], tests["Provides"], tests["Bids"] = testClaim, testReports, testLate, testHandOff, testProvides, testBids

@@ -77,12 +77,12 @@ var series = ask.SeriesQuery{Since: time.Unix(0, 0), Until: time.Unix(3600, 0), 
 // requests are a request of each operation, with TICKET, LEASE (made up) and KEY in place of these.
 // Some have many operations.
 var requests = map[string][]string{
-	`{}`:                                                            {"Approvals", "Agents", "Queues", "Fleet", "Breakers", "Workspaces", "Position", "DeadLetters", "PutFleet"},
+	`{}`:                                                            {"Approvals", "Agents", "Queues", "Fleet", "KeyLimits", "Breakers", "Workspaces", "Schedules", "Rules", "Position", "DeadLetters", "PutFleet"},
 	`{"filter":{}}`:                                                 {"List", "Count", "Figures"},
 	`{"ticket":"TICKET"}`:                                           {"Status", "Result", "LastOfChain", "ChainResult", "Return", "Context", "Cancel", "Approve", "Package", "History", "Members", "LateResults", "Why", "Family", "Redrive"},
 	`{"agent":"coder"}`:                                             {"Agent", "Holders", "ResetBreaker", "Inbox"},
 	`{"agent":"stranger"}`:                                          {"Profile", "PauseAgent", "ResumeAgent", "RemoveAgent"},
-	`{"name":"w"}`:                                                  {"CloseWorkspace", "Workspace"},
+	`{"name":"w"}`:                                                  {"CloseWorkspace", "Workspace", "Schedule", "PauseSchedule", "ResumeSchedule", "RunSchedule", "RemoveSchedule", "SendSignal", "Rule", "PauseRule", "ResumeRule", "RemoveRule"},
 	`{"lease":"LEASE"}`:                                             {"Heartbeat", "Release", "Await", "Unlock", "HeldWorkspace"},
 	`{"also":["TICKET"]}`:                                           {"Attention"},
 	`{"prefix":"TICKET"}`:                                           {"Find"},
@@ -112,6 +112,8 @@ var requests = map[string][]string{
 	`{"lease":"LEASE","values":{"v":1}}`:                            {"SetVariables"},
 	`{"name":"w","values":{"v":1}}`:                                 {"ResolveVariables"},
 	`{"name":"w","limits":{}}`:                                      {"OpenWorkspace"},
+	`{"name":"w","cron":"@daily","package":{"target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`:       {"PutSchedule"},
+	`{"name":"w","package":{"target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`:                       {"PutRule"},
 	`{"bucket_ms":3600000,"since":"1970-01-01T00:00:00Z","until":"1970-01-01T01:00:00Z"}`:                               {"Series"},
 	`{"package":{"key":"TICKET","target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`:                   {"Submit"},
 	`{"lease":"LEASE","package":{"source":"coder","target":{"agent":"coder"},"reason":"r","task":{"description":"d"}}}`: {"HandOff"},

@@ -15,9 +15,9 @@ var bounded = []struct{ dimension, words string }{
 	{"max_tokens", "%d tokens are left"}, {"max_handoffs", "%d further handoffs are left"},
 }
 
-// Iterations returns the iterations that a package allows, or IterationsDefault.
+// Iterations returns the iterations that a package allows, or iterationsDefault.
 func Iterations(p *protocol.Package) int {
-	return cmp.Or(p.Expectations.MaxIterations, IterationsDefault)
+	return cmp.Or(p.Expectations.MaxIterations, iterationsDefault)
 }
 
 func (w *writer) constraints(p *protocol.Package, s protocol.State) {

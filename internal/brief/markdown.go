@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// IterationsDefault is the number of iterations in a brief whose package has no limit.
-const IterationsDefault = 15
+// iterationsDefault is the number of iterations in a brief whose package has no limit.
+const iterationsDefault = 15
 
 // messagesMax bounds the messages that a brief quotes; it quotes the last ones.
 const messagesMax = 5

@@ -150,7 +150,7 @@ const descriptionBytesMax = 512
 
 // approvalWords returns the question of a handoff to its approver, and the rules that require it.
 func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, error) {
-	question := ApprovalQuestion(s, "", "")
+	question := approvalQuestion(s, "", "")
 	body, err := r.Package(ctx, s.Ticket)
 	if err != nil {
 		return question, ctx.Err()
@@ -160,7 +160,7 @@ func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, err
 		if pkg.Approval != nil {
 			own = pkg.Approval.Question
 		}
-		question = ApprovalQuestion(s, own, protocol.CutText(pkg.Task.Description, descriptionBytesMax))
+		question = approvalQuestion(s, own, protocol.CutText(pkg.Task.Description, descriptionBytesMax))
 	}
 	if rules := explain.GateRules(s); rules != "" {
 		question += " (" + rules + ")"
@@ -168,9 +168,9 @@ func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, err
 	return question, nil
 }
 
-// ApprovalQuestion returns the question to the approver of a handoff: the package's own, or a
+// approvalQuestion returns the question to the approver of a handoff: the package's own, or a
 // default one with the agent and the task.
-func ApprovalQuestion(s protocol.State, own, task string) string {
+func approvalQuestion(s protocol.State, own, task string) string {
 	if own != "" {
 		return own
 	}

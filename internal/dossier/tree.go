@@ -62,6 +62,9 @@ type Node struct {
 	state protocol.State
 }
 
+// From returns the source, or the schedule or rule that submitted it, as protocol.Summary.From.
+func (n *Node) From() string { return cmp.Or(n.state.From(), n.Source) }
+
 // Bounds of a tree: its handoffs, and the steps up to its root.
 const (
 	treeMax   = ask.FamilyMax

@@ -9,8 +9,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Bid lists the cost, the time, the confidence and the conditions of a bid.
-func Bid(b protocol.Bid) string {
+// bid lists the cost, the time, the confidence and the conditions of a bid.
+func bid(b protocol.Bid) string {
 	var words []string
 	if b.CostMicros != nil {
 		words = append(words, fmt.Sprintf("cost %g", float64(*b.CostMicros)/1e6))
@@ -31,7 +31,7 @@ func Bid(b protocol.Bid) string {
 func bids(said protocol.AwardTerms) string {
 	var words []string
 	for _, b := range said.Bids {
-		words = append(words, fmt.Sprintf("%s %.2f (%s)", b.Agent, b.Score, Bid(b.Bid)))
+		words = append(words, fmt.Sprintf("%s %.2f (%s)", b.Agent, b.Score, bid(b.Bid)))
 	}
 	if len(said.Refused) > 0 {
 		words = append(words, "no bid of "+enumerate(said.Refused))

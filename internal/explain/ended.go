@@ -22,11 +22,11 @@ func (x *explainer) closed() {
 	if s.SetAside != "" {
 		x.say("Not all of its output is its result: %s.", s.SetAside)
 	}
-	if tickets := Undelivered(s); len(tickets) > 0 {
+	if tickets := undelivered(s); len(tickets) > 0 {
 		x.say("%s.", undeliveredWords(s))
 		x.suggest("see where that is", OpWhy, "ticket", tickets[0])
 	}
-	if Malformed(s) {
+	if malformed(s) {
 		x.say("Its result is malformed, and is kept.")
 		x.suggest("read the malformed result", OpResult, "ticket", s.Ticket)
 	}

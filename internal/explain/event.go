@@ -83,7 +83,7 @@ func fieldWords(value any, millis bool) string {
 	case protocol.Progress:
 		return Join(strings.TrimSpace(Number(value.Percent)+"% "+value.Message), used(value.Usage))
 	case protocol.Summary:
-		return Join(string(value.Type), value.Source+" -> "+value.TargetWords(), string(value.Priority), After("redrive of ", value.Origin))
+		return Join(string(value.Type), value.From()+" -> "+value.TargetWords(), string(value.Priority), After("redrive of ", value.Origin))
 	case *protocol.Routing:
 		return routingText(value)
 	case protocol.Answer:
@@ -106,6 +106,9 @@ func together(e protocol.Event) (words string, own bool) {
 		words = e.Code + ": " + e.Message
 		if !e.Retryable {
 			words = "for good: " + words
+		}
+		if e.LimitKey != "" {
+			words = Join(words, fmt.Sprintf("%s is paused for %s", e.LimitKey, Millis(min(e.RetryAfterMS, protocol.KeyPauseMaxMS))))
 		}
 	case *protocol.Rejected:
 		words = Join(e.Agent+": "+e.Reason, e.ReasonCode, After("suggests ", e.Alternative))

@@ -53,6 +53,7 @@ const (
 	OpInbox        = "inbox"         // agent; reads its inbox
 	OpIndex        = "index"         // runs an index
 	OpLate         = "late"          // ticket; reads its late results
+	OpKeyLimits    = "limits"        // reads the limits by key
 	OpMend         = "mend"          // ticket; restores its last readable entry
 	OpRaise        = "budget_raise"  // ticket; limit, the one to raise; empty is any
 	OpRedrive      = "redrive"       // ticket; again also offers it to agents that refused it
@@ -108,10 +109,16 @@ func Explain(in Situation) Explanation {
 		x.group()
 	default:
 		x.phase()
-		if words := Override(s); words != "" {
+		if words := override(s); words != "" {
 			x.say("%s.", words)
 		}
 		x.limits()
+	}
+	if s.Schedule != "" {
+		x.say("The schedule %s submitted it.", s.Schedule)
+	}
+	if s.Rule != "" {
+		x.say("The rule %s submitted it for a signal.", s.Rule)
 	}
 	if !s.Closed {
 		x.tellNext(next)

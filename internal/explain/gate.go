@@ -1,16 +1,18 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
-// GateWords returns the condition that a gate waits for.
-func GateWords(s protocol.State) string {
+// gateWords returns the condition that a gate waits for.
+func gateWords(s protocol.State) string {
 	gate := s.Gate
 	switch gate.First() {
 	case protocol.GateApproval:
@@ -34,8 +36,33 @@ func GateWords(s protocol.State) string {
 			return "its locks in the workflow " + s.Workspace
 		}
 		return "its place in the workflow " + s.Workspace
+	case protocol.GateLimit:
+		return "its limit " + gate.Key
 	}
 	return "a supervisor to offer it"
+}
+
+// keyWords returns the use of the key that a handoff waits for, as a sentence each: the places, its
+// position, and the pause.
+func keyWords(u protocol.KeyUse, ticket string, now time.Time, instant func(time.Time) string) (words []string) {
+	before := slices.IndexFunc(u.Waiting, func(w protocol.KeyWait) bool { return w.Ticket == ticket })
+	if before < 0 {
+		return nil // its turn has come
+	}
+	w := u.Waiting[before]
+	limit := protocol.KeyLimit{Key: u.Key, MaxConcurrency: w.MaxConcurrency, Rate: w.Rate, PerMS: w.PerMS}
+	facts := []string{fmt.Sprintf("%d in work", len(u.Places))}
+	if limit.Rate > 0 {
+		facts = append(facts, fmt.Sprintf("%d begun in the last %s", lifecycle.KeyStatusOf(u, limit, now).Begun, Millis(limit.PerMS)))
+	}
+	words = append(words, fmt.Sprintf("%s allows %s: %s, and %d before it", u.Key, lifecycle.KeyLimitWords(limit), strings.Join(facts, ", "), before))
+	switch next := lifecycle.NextKeyTurn(u, now); {
+	case lifecycle.KeyPaused(u, now):
+		words = append(words, fmt.Sprintf("%s is paused, and may begin again %s: %s reported that its provider throttles", u.Key, instant(u.PausedUntil), u.PausedBy))
+	case next.After(now):
+		words = append(words, "The next may begin "+instant(next))
+	}
+	return words
 }
 
 // GateRules lists the reasons for an approval: risk high; rule "prod".
@@ -120,9 +147,12 @@ func (x *explainer) gate() {
 		if gate != nil && gate.Why != "" {
 			why = ": " + gate.Why
 		}
-		x.say("It waits for %s%s.", GateWords(s), why)
+		x.say("It waits for %s%s.", gateWords(s), why)
 		for _, b := range x.Blockers {
 			x.say("%s.", blockerWords(b))
+		}
+		for _, words := range keyWords(x.KeyUse, s.Ticket, x.Now, x.at) {
+			x.say("%s.", words)
 		}
 		if gate.First() == protocol.GateBudget {
 			x.e.Actions = append(x.e.Actions, raiseBudget(s))
@@ -166,4 +196,41 @@ func times(n int) string {
 		return "twice"
 	}
 	return fmt.Sprintf("%d times", n)
+}
+
+// KeyHeld returns how many handoffs are in work under a key, and of how many: 3/8.
+func KeyHeld(v lifecycle.KeyStatus) string {
+	if v.MaxConcurrency == 0 {
+		return fmt.Sprint(v.Held)
+	}
+	return fmt.Sprintf("%d/%d", v.Held, v.MaxConcurrency)
+}
+
+// KeyBegun returns how many attempts began in the span of a rate: 12/60 in 1m. It is empty without a rate.
+func KeyBegun(v lifecycle.KeyStatus) string {
+	if v.Rate == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d in %s", v.Begun, v.Rate, Millis(v.PerMS))
+}
+
+// KeyPause returns until when a key is paused, in the words of clock. It is empty if it is not.
+func KeyPause(v lifecycle.KeyStatus, clock func(time.Time) string) string {
+	if v.PausedUntil.IsZero() {
+		return ""
+	}
+	return "until " + clock(v.PausedUntil)
+}
+
+// SortKeys puts the paused keys first, then those for which most handoffs wait.
+func SortKeys(all []lifecycle.KeyStatus) {
+	paused := func(v lifecycle.KeyStatus) int {
+		if v.PausedUntil.IsZero() {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(all, func(a, b lifecycle.KeyStatus) int {
+		return cmp.Or(paused(a)-paused(b), b.Waiting-a.Waiting, b.Held-a.Held, cmp.Compare(a.Key, b.Key))
+	})
 }

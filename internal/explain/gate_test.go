@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,5 +30,27 @@ func TestForeseesTheEndOfALockWait(t *testing.T) {
 	x.State.Locks = nil
 	if next = x.foresee(); next == nil || !next.At.Equal(s.Deadline) {
 		t.Errorf("without locks: %+v", next)
+	}
+}
+
+// TestKeyWords: a handoff that waits for a place reads the use of its key, its position, and the pause.
+func TestKeyWords(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	first, own := protocol.NewTicket(), protocol.NewTicket()
+	use := protocol.KeyUse{Key: "model:m", Places: map[string]protocol.KeyPlace{protocol.NewTicket(): {Slot: protocol.Slot{Holder: "h", At: now}}},
+		Starts: []int64{now.Add(-50 * time.Second).UnixMilli()}, SpanMS: 60_000,
+		Waiting: []protocol.KeyWait{{Ticket: first, Rate: 1, PerMS: 60_000}, {Ticket: own, Rate: 1, PerMS: 60_000}}}
+	instant := func(at time.Time) string { return "at " + at.Format(time.TimeOnly) }
+	want := []string{"model:m allows 1 in 1m: 1 in work, 1 begun in the last 1m, and 1 before it", "The next may begin at 12:00:10"}
+	if got := keyWords(use, own, now, instant); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	use.PausedUntil, use.PausedBy = now.Add(time.Minute), first
+	want[1] = "model:m is paused, and may begin again at 12:01:00: " + first + " reported that its provider throttles"
+	if got := keyWords(use, own, now, instant); !slices.Equal(got, want) {
+		t.Errorf("paused: %q, want %q", got, want)
+	}
+	if got := keyWords(use, protocol.NewTicket(), now, instant); len(got) > 0 {
+		t.Errorf("of one that does not wait: %q", got)
 	}
 }

@@ -26,6 +26,7 @@ type Situation struct {
 
 	Blockers []lifecycle.Blocker // handoffs that block its locks
 	Circle   []string            // tickets of a deadlock that includes it
+	KeyUse   protocol.KeyUse     // of the limit that it waits for
 
 	// Next is the handoff that this one continues as, and Last the most recent one of the chain.
 	Next, Last protocol.State
@@ -72,6 +73,11 @@ func Gather(ctx context.Context, b *broker.Broker, ix ask.Answers, ticket string
 	if lifecycle.AwaitsWorkspace(head.State) {
 		if w, err := b.Workspace(ctx, head.State.Workspace); err == nil {
 			s.Blockers = lifecycle.Blockers(w, ticket)
+		}
+	}
+	if key := lifecycle.AwaitsKey(head.State); key != "" {
+		if use, err := b.KeyLimits().Use(ctx, key); err == nil {
+			s.KeyUse = use
 		}
 	}
 	if lifecycle.DutiesOf(head.State).Offer && head.State.Agent != protocol.Human {

@@ -33,12 +33,15 @@ func onTicket(s protocol.State, to, op string, open ...string) Action {
 	return Action{To: to, Op: op, Args: args}
 }
 
-// Phase returns the phase, the outcome of a closed handoff, its escalation level, and a request to
-// cancel it.
+// Phase returns the phase in words. A closed handoff has its outcome; an open one the gate that it
+// waits at (unless that is an approval), its escalation level, and a request to cancel it.
 func Phase(s protocol.State) string {
 	word := string(s.Phase)
 	if s.Closed {
 		return ClosedPhase(s.Phase, s.Outcome)
+	}
+	if gate := s.Gate.First(); gate != "" && gate != protocol.GateApproval {
+		word += fmt.Sprintf(" (%s)", gate)
 	}
 	if s.EscalationLevel > 0 {
 		word += fmt.Sprintf(", escalated to level %d", s.EscalationLevel)
@@ -73,12 +76,12 @@ func WaitingFor(s protocol.State) Phrase {
 	switch s.Phase {
 	case protocol.AwaitingApproval:
 		if s.Gate.First() == protocol.GateApproval {
-			return phrase(GateWords(s), onTicket(s, "approve it", OpApprove), onTicket(s, "deny it", OpDeny, "reason"))
+			return phrase(gateWords(s), onTicket(s, "approve it", OpApprove), onTicket(s, "deny it", OpDeny, "reason"))
 		}
 		if s.Gate.First() == protocol.GateBudget {
-			return phrase(GateWords(s), raiseBudget(s))
+			return phrase(gateWords(s), raiseBudget(s))
 		}
-		return phrase(GateWords(s))
+		return phrase(gateWords(s))
 	case protocol.AwaitingSource:
 		return phrase(fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent))
 	case protocol.Pending:
@@ -99,9 +102,9 @@ func WaitingFor(s protocol.State) Phrase {
 	return phrase("a supervisor to decide", Action{To: "start a supervisor", Op: OpSupervise})
 }
 
-// Override returns a sentence about the rules that a person overrode to choose the agent. It is
+// override returns a sentence about the rules that a person overrode to choose the agent. It is
 // empty if no rule was overridden.
-func Override(s protocol.State) string {
+func override(s protocol.State) string {
 	if !s.Overridden(s.Agent) {
 		return ""
 	}
@@ -374,7 +377,7 @@ func Return(s protocol.State) Phrase {
 // Warning describes output that did not become part of the result, a malformed result included.
 func Warning(s protocol.State) Phrase {
 	switch {
-	case Malformed(s):
+	case malformed(s):
 		return phrase("the last output was a malformed result, and is kept", onTicket(s, "read it", OpResult))
 	case s.SetAside != "":
 		return phrase(s.SetAside+After("; ", undeliveredWords(s)), undeliveredAction(s)...)
@@ -384,14 +387,14 @@ func Warning(s protocol.State) Phrase {
 
 // undeliveredAction returns the action that explains the first undelivered child.
 func undeliveredAction(s protocol.State) []Action {
-	for _, ticket := range Undelivered(s) {
+	for _, ticket := range undelivered(s) {
 		return []Action{{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": ticket}}}
 	}
 	return nil
 }
 
-// Undelivered returns the tickets of the children that had no agent when they were handed off.
-func Undelivered(s protocol.State) []string {
+// undelivered returns the tickets of the children that had no agent when they were handed off.
+func undelivered(s protocol.State) []string {
 	if s.Children == nil {
 		return nil
 	}
@@ -401,7 +404,7 @@ func Undelivered(s protocol.State) []string {
 // undeliveredWords names children that had no agent when they were handed off. They may have one by
 // now.
 func undeliveredWords(s protocol.State) string {
-	switch tickets := Undelivered(s); len(tickets) {
+	switch tickets := undelivered(s); len(tickets) {
 	case 0:
 		return ""
 	case 1:
@@ -411,8 +414,8 @@ func undeliveredWords(s protocol.State) string {
 	}
 }
 
-// Malformed reports whether the result that is kept for a handoff is malformed.
-func Malformed(s protocol.State) bool {
+// malformed reports whether the result that is kept for a handoff is malformed.
+func malformed(s protocol.State) bool {
 	well := s.Outcome == protocol.OutcomeSuccess || s.Outcome == protocol.OutcomePartial || s.Outcome == protocol.OutcomeRolledBack
 	return s.ResultSeq != 0 && !well
 }

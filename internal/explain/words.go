@@ -100,7 +100,7 @@ func Spoken(d time.Duration) string {
 	case d < time.Second:
 		return "less than a second"
 	case d < 2*time.Minute && d != time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
+		return fmt.Sprintf("%d s", d.Round(time.Second)/time.Second)
 	case d < time.Hour:
 		return fmt.Sprintf("%d min", d/time.Minute)
 	case d < 48*time.Hour:
