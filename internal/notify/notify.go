@@ -1,5 +1,5 @@
-// Package notify sends a signed webhook, or runs a program, for each entry of the ledger that
-// matches. A notification is sent at least once, always under the same id. The engine keeps the
+// Package notify sends a signed webhook or a signal, or runs a program, for each entry of the ledger
+// that matches. A notification is sent at least once, always under the same id. The engine keeps the
 // place in the ledger, and the entries that wait for another try.
 package notify
 
@@ -70,6 +70,8 @@ func absentIn(c protocol.Change) (agent string, ok bool) {
 	return "", false
 }
 
+const typePrefix = "handoff."
+
 // Notification is the body of a notification.
 type Notification struct {
 	Type      string    `json:"type"`      // handoff. and the kind
@@ -92,6 +94,7 @@ type Summary struct {
 	Outcome      protocol.Outcome `json:"outcome,omitempty"`
 	Reason       string           `json:"reason,omitempty"`
 	Source       string           `json:"source"`
+	Workflow     string           `json:"workflow,omitempty"`
 	Conversation string           `json:"conversation,omitempty"`
 	Priority     string           `json:"priority,omitempty"`
 	Attempt      int              `json:"attempt"`
@@ -116,7 +119,7 @@ type Notifier struct {
 	Ledger Ledger
 	Broker *broker.Broker // for the words about a handoff
 	To     Sender
-	Target string   // the URL or the program
+	Target string   // the URL, the program or the signal
 	On     []Kind   // which kinds
 	Agents []string // of which agents; empty is all
 	Log    *slog.Logger
@@ -177,10 +180,10 @@ func (n *Notifier) send(ctx context.Context, kind Kind, c protocol.Change) error
 		}
 		sentences = append([]string{"No worker of " + agent + " took it in time."}, sentences...)
 	}
-	notification := Notification{Type: "handoff." + string(kind), Timestamp: c.At, Data: Data{
+	notification := Notification{Type: typePrefix + string(kind), Timestamp: c.At, Data: Data{
 		Ticket: s.Ticket, Agent: s.Agent, Sentence: strings.Join(sentences, " "),
 		State: Summary{Phase: s.Phase, Closed: s.Closed, Outcome: s.Outcome, Reason: s.Reason, Source: s.Source,
-			Conversation: s.ConversationID, Priority: string(s.Priority), Attempt: s.Attempt, Seq: c.Seq},
+			Workflow: s.WorkflowID, Conversation: s.ConversationID, Priority: string(s.Priority), Attempt: s.Attempt, Seq: c.Seq},
 	}}
 	body, err := protocol.Marshal(notification)
 	if err != nil {

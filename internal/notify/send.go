@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -132,6 +133,33 @@ func (w *Webhook) Send(ctx context.Context, id string, _ Notification, body []by
 		return fmt.Errorf("the receiver answered %s", answer.Status)
 	}
 	return nil
+}
+
+// Signal sends a signal of one name for each notification. The handoffs of its rules are in the lineage
+// of the handoff that the notification is about.
+type Signal struct {
+	Name   string
+	Broker *broker.Broker
+}
+
+// signalPayload is the payload of such a signal: flat, so that a rule's condition can compare each
+// field.
+type signalPayload struct {
+	Kind      string    `json:"kind"`
+	Timestamp time.Time `json:"timestamp"`
+	Ticket    string    `json:"ticket"`
+	Agent     string    `json:"agent"`
+	Sentence  string    `json:"sentence"`
+	Summary
+}
+
+// Send implements Sender.
+func (s *Signal) Send(ctx context.Context, id string, n Notification, _ []byte) error {
+	payload, err := protocol.Marshal(signalPayload{strings.TrimPrefix(n.Type, typePrefix), n.Timestamp, n.Data.Ticket, n.Data.Agent, n.Data.Sentence, n.Data.State})
+	if err != nil {
+		return err
+	}
+	return s.Broker.Rules().Send(ctx, protocol.Signal{Name: s.Name, ID: id, Parent: n.Data.Ticket, Payload: payload})
 }
 
 // Program runs a shell command for each notification. It gets the notification in JSON on its

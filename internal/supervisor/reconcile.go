@@ -309,7 +309,8 @@ func (s *Supervisor) performDuties(ctx context.Context, head broker.Head, now, n
 	}
 	_, shared := s.b.EnsureWorkspace(ctx, head)
 	_, called := s.b.EnsureBids(ctx, head)
-	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), lost, source, shared, called, s.reconcileFamily(ctx, head, duties))
+	limited := s.ensureKey(ctx, head)
+	return errors.Join(s.publishOutbox(ctx, head, duties, now, next), lost, source, shared, called, limited, s.reconcileFamily(ctx, head, duties))
 }
 
 // publishOutbox puts the offer and the wake-up in place.

@@ -39,6 +39,9 @@ type Broker interface {
 	CancelChildren(ctx context.Context, head broker.Head, by, reason string) error
 	PublishOutbox(ctx context.Context, all []broker.Outbox) []error
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
+	Schedules() broker.Schedules
+	Rules() broker.Rules
+	KeyLimits() broker.KeyLimits
 }
 
 // Engine has the methods of broker.Engine that a supervisor needs: its share of announcements, the
@@ -53,6 +56,7 @@ type Engine interface {
 	RemoveOffer(ctx context.Context, key broker.OfferKey) error
 	Offers(ctx context.Context, agent string, fn func(broker.OfferKey) error) error
 	Departures(ctx context.Context) (<-chan protocol.Holder, error)
+	PullSignals(ctx context.Context, most int, wait time.Duration) ([]broker.SignalDelivery, error)
 	Reconnected(ctx context.Context) <-chan struct{}
 }
 
@@ -109,6 +113,7 @@ type Supervisor struct {
 	notifier   *notifier
 	absences   absences
 	breakers   *breakers
+	keys       waitingKeys
 	suspects   chan struct{} // signals a possible deadlock
 	lastSweep  *sweepState   // the previous sweep; nil makes the next one full
 	sweptTo    broker.Cursor // the place up to which a sweep has reconciled
@@ -149,6 +154,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	group.Go(func() error { return s.notifier.run(ctx) })
 	group.Go(func() error { return s.breakers.run(ctx) })
 	group.Go(func() error { return s.standingLoop(ctx) })
+	group.Go(func() error { return s.scheduleLoop(ctx) })
+	group.Go(func() error { return s.signalLoop(ctx) })
+	group.Go(func() error { return s.keyLoop(ctx) })
 	group.Go(func() error { return s.arrivalLoop(ctx) })
 	group.Go(func() error {
 		return s.engine.Due(ctx, func(w broker.WakeUp, done func()) { s.handleDue(ctx, w, done) })
