@@ -107,11 +107,11 @@ func (e *Exec) Bid(ctx context.Context, h Handoff, call protocol.Call) (protocol
 	}
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); {
-	case code == ExitRejected:
+	case code == exitRejected:
 		return protocol.Bid{}, Reject(last, "")
-	case code == ExitCannotRun, code == ExitNotFound:
+	case code == exitCannotRun, code == exitNotFound:
 		return protocol.Bid{}, Stop(fmt.Errorf("%s cannot run (%s): %s", e.cfg.Bid[0], state, last))
-	case code != ExitComplete:
+	case code != exitComplete:
 		return protocol.Bid{}, &Failure{Code: fmt.Sprintf("exit_%d", code), Permanent: true, Err: errors.New(p.message(state))}
 	case p.stdout.buf.Len() == 0:
 		return h.DefaultBid(call), nil

@@ -39,7 +39,7 @@ func (h Handoff) HandOff(ctx context.Context, pkg protocol.Package) (ticket stri
 	if h.r == nil {
 		return protocol.NewTicket(), nil
 	}
-	return h.r.handOff(ctx, h.calls, pkg)
+	return h.r.handOff(ctx, pkg)
 }
 
 // Continue makes a sequential package to an agent that continues the work of this
@@ -156,22 +156,22 @@ func (o *childCalls) undo(written string) {
 	o.equal[written]--
 }
 
-func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Package) (ticket string, err error) {
-	if !r.accepted.Load() || calls == nil {
+func (r *run) handOff(ctx context.Context, pkg protocol.Package) (ticket string, err error) {
+	if !r.accepted.Load() {
 		return "", protocol.Errorf(protocol.CodeIllegal, "handoff", "%s is not accepted yet, nothing can follow from it", r.lastState().Ticket)
 	}
 	key, err := protocol.ChildKeyOf(pkg)
 	if err != nil {
 		return "", err
 	}
-	request := api.HandOff{Lease: r.held.Lease, Nth: calls.count(key.Written), Package: pkg}
+	request := api.HandOff{Lease: r.held.Lease, Nth: r.calls.count(key.Written), Package: pkg}
 	err = r.w.retry(ctx, "hand off", func(ctx context.Context) error {
 		child, err := r.w.session.HandOff(ctx, request)
 		ticket = child.Ticket
 		return r.seen(child.Parent, err)
 	})
 	if err != nil {
-		calls.undo(key.Written)
+		r.calls.undo(key.Written)
 		if errors.Is(err, broker.ErrLeaseLost) {
 			r.cancel(err)
 		}
@@ -185,7 +185,7 @@ func (r *run) handOff(ctx context.Context, calls *childCalls, pkg protocol.Packa
 // readReturns takes the ends of the children of earlier runs of the handler, which come with the
 // claim, or reads them where they did not.
 func (r *run) readReturns(h *Handoff) error {
-	h.calls, h.Returns = &childCalls{}, r.held.Returns
+	h.Returns = r.held.Returns
 	s := r.lastState() // as of the acceptance
 	if s.Children == nil || s.Children.Received == "" || len(h.Returns) > 0 {
 		return nil

@@ -29,22 +29,22 @@ import (
 // those of sysexits.h where it has the meaning. Every other code is a failed
 // attempt that is worth a retry, like the death by a signal.
 const (
-	ExitComplete    = 0
-	ExitPermanent   = 65  // EX_DATAERR: failed, and no retry will mend it
-	ExitRejected    = 69  // EX_UNAVAILABLE: not for this agent
-	ExitRetryLater  = 75  // EX_TEMPFAIL: failed, retry later
-	ExitConditional = 77  // EX_NOPERM: only if
-	ExitCannotRun   = 126 // of the shell: not executable. The worker drains
-	ExitNotFound    = 127 // of the shell: no such command. The worker drains
+	exitComplete    = 0
+	exitPermanent   = 65  // EX_DATAERR: failed, and no retry will mend it
+	exitRejected    = 69  // EX_UNAVAILABLE: not for this agent
+	exitRetryLater  = 75  // EX_TEMPFAIL: failed, retry later
+	exitConditional = 77  // EX_NOPERM: only if
+	exitCannotRun   = 126 // of the shell: not executable. The worker drains
+	exitNotFound    = 127 // of the shell: no such command. The worker drains
 )
 
 const (
-	// KillGraceDefault is the time between TERM and KILL.
-	KillGraceDefault = 5 * time.Second
-	// RetryLaterDefault is the least delay after ExitRetryLater.
-	RetryLaterDefault = 30 * time.Second
-	// OutputKeptBytes is the part that is kept of an output over OutputBytesMax.
-	OutputKeptBytes = 8 << 20
+	// killGraceDefault is the time between TERM and KILL.
+	killGraceDefault = 5 * time.Second
+	// retryLaterDefault is the least delay after exitRetryLater.
+	retryLaterDefault = 30 * time.Second
+	// outputKeptBytes is the part that is kept of an output over OutputBytesMax.
+	outputKeptBytes = 8 << 20
 )
 
 // ExecConfig configures an Exec. Only Command must be set.
@@ -61,7 +61,7 @@ type ExecConfig struct {
 	// OutputBytesMax is how much the program may write to its standard output.
 	// Default and maximum protocol.ResultBytesMax (64 MiB), which a slot may then
 	// hold in memory. A program that writes more is ended: its result is malformed, with the
-	// first OutputKeptBytes of it kept.
+	// first outputKeptBytes of it kept.
 	OutputBytesMax int64
 	// Output selects how its standard output is read. Default output.Auto.
 	Output output.Mode
@@ -172,7 +172,7 @@ var Inputs = []Input{InputPackage, InputBrief}
 // that of one that is cancelled; it may still write returned. The output of a
 // program that is stopped is kept as a partial result. With exit code 69 and 77 but no such file,
 // the last line of standard error is the reason, or the context that is needed. With 75, a file of
-// {"retry_after_ms": 60000} sets the delay.
+// {"retry_after_ms": 60000} sets the delay, and "limit_key": "model:m" in it also pauses that limit.
 //
 // On unix the program runs in a process group of its own. The group gets TERM,
 // and KILL after KillGrace, when the handler's context ends; the same happens to
@@ -230,8 +230,8 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	}
 	cfg.Output = cmp.Or(cfg.Output, output.Auto)
 	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
-	cfg.KillGrace = cmp.Or(cfg.KillGrace, KillGraceDefault)
-	cfg.RetryLater = cmp.Or(cfg.RetryLater, RetryLaterDefault)
+	cfg.KillGrace = cmp.Or(cfg.KillGrace, killGraceDefault)
+	cfg.RetryLater = cmp.Or(cfg.RetryLater, retryLaterDefault)
 	cfg.Command, cfg.Cleanup, cfg.Bid = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Bid)
 	cfg.Env, cfg.Inherit = slices.Clone(cfg.Env), slices.Clone(cfg.Inherit)
 	sweepScratch()

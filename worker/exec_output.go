@@ -137,8 +137,8 @@ func (e *Exec) outcome(h Handoff, p *program, state *os.ProcessState, ackFile, a
 	said, err := readAck(ackFile)
 	ack := said.ack
 	switch code := state.ExitCode(); {
-	case err != nil && (code < 0 || code == ExitRetryLater): // it was cut off in its writing, or asks to be repeated
-		failure := e.failure(p, state, code, ack)
+	case err != nil && (code < 0 || code == exitRetryLater): // it was cut off in its writing, or asks to be repeated
+		failure := e.failure(p, state, code, said)
 		failure.Err = fmt.Errorf("%w; HANDOFF_ACK_FILE: %w", failure.Err, err)
 		return protocol.Result{}, failure
 	case err != nil:
@@ -151,16 +151,16 @@ func (e *Exec) outcome(h Handoff, p *program, state *os.ProcessState, ackFile, a
 	}
 	last := cmp.Or(p.stderr.last(), state.String())
 	switch code := state.ExitCode(); code {
-	case ExitComplete:
+	case exitComplete:
 		return e.result(h, p, awaitDir), nil
-	case ExitRejected:
+	case exitRejected:
 		return protocol.Result{}, Reject(last, ack.SuggestedAlternative)
-	case ExitConditional:
+	case exitConditional:
 		return protocol.Result{}, NeedContext(protocol.CutText(last, protocol.NeedBytesMax))
-	case ExitCannotRun, ExitNotFound:
+	case exitCannotRun, exitNotFound:
 		return protocol.Result{}, Stop(fmt.Errorf("%s cannot run (%s): %s", e.cfg.Command[0], state, last))
 	default:
-		return protocol.Result{}, e.failure(p, state, code, ack)
+		return protocol.Result{}, e.failure(p, state, code, said)
 	}
 }
 
@@ -197,7 +197,7 @@ func (e *Exec) result(h Handoff, p *program, awaitDir string) protocol.Result {
 // part of the output. To run it again would cost as much, and the output would get no smaller.
 func (p *program) tooLarge() protocol.Result {
 	kept := p.stdout.buf.Bytes()
-	result := protocol.ResultFromText(kept[:min(len(kept), OutputKeptBytes)])
+	result := protocol.ResultFromText(kept[:min(len(kept), outputKeptBytes)])
 	result.Malformed = p.tooLargeWords()
 	return result
 }
@@ -205,7 +205,7 @@ func (p *program) tooLarge() protocol.Result {
 // tooLargeWords names both limits. The output itself may still be read then.
 func (p *program) tooLargeWords() string {
 	return fmt.Sprintf("wrote more than %s to its standard output; its first %s are kept; large output is better handed off as an artifact",
-		protocol.Size(p.cfg.OutputBytesMax), protocol.Size(min(p.cfg.OutputBytesMax, OutputKeptBytes)))
+		protocol.Size(p.cfg.OutputBytesMax), protocol.Size(min(p.cfg.OutputBytesMax, outputKeptBytes)))
 }
 
 // unreadAck is the result of a program whose acknowledgement cannot be read: malformed, with the
@@ -221,17 +221,17 @@ func (p *program) unreadAck(ackFile string, err error) protocol.Result {
 }
 
 // failure makes the error of an exit code for a failed attempt.
-func (e *Exec) failure(p *program, state *os.ProcessState, code int, ack protocol.Ack) *Failure {
+func (e *Exec) failure(p *program, state *os.ProcessState, code int, s said) *Failure {
 	f := &Failure{Err: errors.New(p.message(state)), Code: fmt.Sprintf("exit_%d", code)}
 	switch {
 	case code < 0: // by a signal
 		f.Code = deathBy(state)
-	case code == ExitPermanent:
+	case code == exitPermanent:
 		f.Permanent = true
-	case code == ExitRetryLater:
+	case code == exitRetryLater:
 		f.RetryAfter = e.cfg.RetryLater
-		if ack.RetryAfterMS > 0 {
-			f.RetryAfter = millis(ack.RetryAfterMS)
+		if f.LimitKey = s.limitKey; s.ack.RetryAfterMS > 0 {
+			f.RetryAfter = millis(s.ack.RetryAfterMS)
 		}
 	}
 	return f
@@ -276,6 +276,8 @@ type said struct {
 	answer *protocol.Answer
 	up     *escalateError
 	back   *rollBackError
+
+	limitKey string // of exit code 75
 }
 
 // decision returns the error that takes the place of a result; nil if the work goes on.
@@ -378,13 +380,15 @@ func saidInJSON(body []byte) (s said, err error) {
 		return s, err
 	}
 	var of struct {
-		Status json.RawMessage `json:"status"`
+		Status   json.RawMessage `json:"status"`
+		LimitKey string          `json:"limit_key"`
 	}
 	if json.Unmarshal(body, &of) != nil {
 		s.ack, err = protocol.DecodeAck(body) // its error names the field
 		return s, err
 	}
 	if len(of.Status) == 0 && json.Unmarshal(body, &s.ack) == nil {
+		s.limitKey = of.LimitKey
 		return s, nil // {"retry_after_ms": …}: it goes with the exit code
 	}
 	var word string

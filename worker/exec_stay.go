@@ -18,8 +18,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// EnvStay is set for a program that stays: it reads handoffs as lines of its standard input.
-const EnvStay = "HANDOFF_STAY"
+// envStay is set for a program that stays: it reads handoffs as lines of its standard input.
+const envStay = "HANDOFF_STAY"
 
 // stayUnread bounds the lines that a program has not read yet: two for each of its last handoffs.
 const stayUnread = 8
@@ -38,7 +38,7 @@ const stayPauseMax = 30 * time.Second
 //	{"extend_ms": 600000, "reason": "…"}
 //	{"result": {"body": …}}          a protocol.Result: the handoff is complete
 //	{"ack": {"status": …}}           as in HANDOFF_ACK_FILE: refused, asked, escalated, returned
-//	{"fail": {"code": …, "message": …, "retryable": false, "retry_after_ms": …, "usage": …}}
+//	{"fail": {"code": …, "message": …, "retryable": false, "retry_after_ms": …, "limit_key": …, "usage": …}}
 //
 // The last three end the handoff, and the next one follows. Other text goes to the log, as standard
 // error does. {"cancel": TICKET, "why": …} is written to a program whose handoff is to stop: it has
@@ -104,6 +104,7 @@ type stayOutput struct {
 		Message      string          `json:"message"`
 		Retryable    *bool           `json:"retryable"` // default true
 		RetryAfterMS int64           `json:"retry_after_ms"`
+		LimitKey     string          `json:"limit_key"`
 		Usage        *protocol.Usage `json:"usage"`
 	} `json:"fail"`
 }
@@ -200,14 +201,14 @@ func (s *Stay) slot() {
 	for s.ctx.Err() == nil {
 		one := &stayed{stay: s, said: make(chan []byte)}
 		one.program = &program{cfg: s.cfg, command: s.cfg.Command, log: s.log, feed: one.converse, read: one.readLines,
-			env: slices.Concat(inherited(s.cfg.Inherit), s.cfg.Env, []string{EnvStay + "=1"})}
+			env: slices.Concat(inherited(s.cfg.Inherit), s.cfg.Env, []string{envStay + "=1"})}
 		running, kill := context.WithCancelCause(context.Background())
 		one.kill = kill
 		state, err := one.run(running)
 		kill(nil)
 		if err == nil {
 			code := state.ExitCode()
-			if err = s.failure(one.program, state, code, protocol.Ack{}); code == ExitCannotRun || code == ExitNotFound {
+			if err = s.failure(one.program, state, code, said{}); code == exitCannotRun || code == exitNotFound {
 				err = Stop(fmt.Errorf("%s cannot run: %v", s.cfg.Command[0], err))
 			}
 		}
@@ -275,7 +276,7 @@ func (one *stayed) readLines(r io.Reader) {
 }
 
 func (one *stayed) tooLargeLine() protocol.Result {
-	result := protocol.ResultFromText(one.over[:min(len(one.over), OutputKeptBytes)])
+	result := protocol.ResultFromText(one.over[:min(len(one.over), outputKeptBytes)])
 	result.Malformed = one.tooLargeWords()
 	return result
 }
@@ -400,7 +401,7 @@ func (one *stayed) saidOf(line []byte) *stayEnd {
 	case said.Fail != nil:
 		f := said.Fail
 		return &stayEnd{err: &Failure{Err: errors.New(cmp.Or(f.Message, "the program has failed it")), Code: f.Code,
-			Permanent: f.Retryable != nil && !*f.Retryable, RetryAfter: millis(f.RetryAfterMS), Usage: f.Usage}}
+			Permanent: f.Retryable != nil && !*f.Retryable, RetryAfter: millis(f.RetryAfterMS), LimitKey: f.LimitKey, Usage: f.Usage}}
 	case said.Progress != nil, said.ExtendMS > 0:
 		report := string(line)
 		if said.Progress != nil {

@@ -111,6 +111,7 @@ func TestStayOutcomes(t *testing.T) {
 		{answer(`{"fail":{"message":"no"}}`), "retry "},
 		{answer(`{"fail":{"code":"mine","message":"no","retryable":false}}`), "permanent mine"},
 		{answer(`{"fail":{"code":"busy","retry_after_ms":60000}}`), "retry after 1m0s busy"},
+		{answer(`{"fail":{"code":"busy","retry_after_ms":60000,"limit_key":"model:m"}}`), "retry after 1m0s busy model:m"},
 		{answer("text of a library\n\n" + `{"progress":40}` + "\n" + `{"progress":{"percent":40}}` + "\n" + `{"ticket":"another","result":{}}` + "\n" + `{"result":{}}`), "complete"},
 		{`read -r line; echo '{"result":{"body":"written before the end"}}'`, "complete"},
 		{`read -r line; exit 3`, "retry exit_3"},

@@ -55,7 +55,7 @@ func outcome(t *testing.T, err error) string {
 	case errors.As(err, &failure) && failure.Permanent:
 		return "permanent " + failure.Code
 	case errors.As(err, &failure) && failure.RetryAfter > 0:
-		return fmt.Sprintf("retry after %v %s", failure.RetryAfter, failure.Code)
+		return strings.TrimSuffix(fmt.Sprintf("retry after %v %s %s", failure.RetryAfter, failure.Code, failure.LimitKey), " ")
 	case errors.As(err, &failure):
 		return "retry " + failure.Code
 	case worker.IsStop(err):
@@ -83,6 +83,10 @@ func TestExitCodes(t *testing.T) {
 		{`exit 65`, "permanent exit_65"},
 		{`exit 75`, "retry after 30s exit_75"},
 		{`echo '{"retry_after_ms": 60000}'` + ack + `exit 75`, "retry after 1m0s exit_75"},
+		{`echo '{"retry_after_ms": 60000, "limit_key": "model:m"}'` + ack + `exit 75`, "retry after 1m0s exit_75 model:m"},
+		{`echo '{"limit_key": "model:m"}'` + ack + `exit 75`, "retry after 30s exit_75 model:m"},
+		{`echo '{"limit_key": "model:m"}'` + ack + `exit 1`, "retry exit_1"},
+		{`echo '{"limit_key": 7}'` + ack + `exit 75`, "retry after 30s exit_75"},
 		{`exit 69`, rejected("exit status 69")},
 		{`echo one >&2; echo '  two ' >&2; exit 69`, rejected("two")},
 		{`echo rejected no German here` + ack + `exit 69`, rejected("no German here")},

@@ -20,3 +20,8 @@ func RefusalOf(err error) (protocol.Ack, bool) {
 	}
 	return refused.ack, true
 }
+
+const (
+	AbandonTimeoutDefault = abandonTimeoutDefault
+	LeaseDefault          = leaseDefault
+)

@@ -79,8 +79,7 @@ type Handoff struct {
 	// Log writes with the ticket and the attempt on every line.
 	Log *slog.Logger
 
-	r     *run        // nil in a Handoff that a test has made
-	calls *childCalls // of this run of the handler; nil until it is accepted
+	r *run // nil in a Handoff that a test has made
 }
 
 // State is the handoff as the worker last saw it: at the claim, or at the

@@ -100,7 +100,7 @@ func TestProgramHandsOn(t *testing.T) {
 			raw, _ := json.Marshal(command)
 			p.Context.Variables = map[string]json.RawMessage{"command": raw}
 		})
-		state := waitFor(t, b, ticket, broker.Closed)
+		state := waitFor(t, b, ticket, brokertest.Closed)
 		if state.Outcome != protocol.OutcomeSuccess || (state.Children != nil) != (want != nil) {
 			t.Errorf("%s: %+v", command, state)
 			continue
@@ -156,7 +156,7 @@ func TestWaitForChain(t *testing.T) {
 		return protocol.Result{Body: ret.Result.Body}, nil
 	}))
 	ticket := submitTo(t, b, nil)
-	waitFor(t, b, ticket, broker.Closed)
+	waitFor(t, b, ticket, brokertest.Closed)
 	result, state, err := b.Result(t.Context(), ticket)
 	if err != nil || string(result.Body) != `"tested"` {
 		t.Errorf("state %+v, result %s, %v", state, result.Body, err)
@@ -180,7 +180,7 @@ case $(cat) in
 *'"assessment":"left is shorter"'*) echo '{"status":"answered","text":"as you say","variables":{"way":"left"}}' > "$HANDOFF_ACK_FILE" ;;
 esac`)}}))
 	ticket := submitTo(t, b, nil)
-	state := waitFor(t, b, ticket, broker.Closed)
+	state := waitFor(t, b, ticket, brokertest.Closed)
 	result, _, err := b.Result(t.Context(), ticket)
 	if err != nil || state.Agent != "coder" || !strings.Contains(string(result.Body), "went left") {
 		t.Errorf("state %+v, result %s, %v", state, result.Body, err)
@@ -210,7 +210,7 @@ while :; do sleep 0.1; done`)},
 	if _, err := b.RollBack(t.Context(), ticket, "lead", "wrong branch"); err != nil {
 		t.Fatal(err)
 	}
-	state := waitFor(t, b, ticket, broker.Closed)
+	state := waitFor(t, b, ticket, brokertest.Closed)
 	result, _, err := b.Result(t.Context(), ticket)
 	if err != nil || state.Outcome != protocol.OutcomeRolledBack || string(result.Body) != "[1,2]" || result.Status != protocol.Partial {
 		t.Errorf("state %+v, result %+v, %v", state, result, err)
@@ -251,7 +251,7 @@ func TestAwaitOnJetStream(t *testing.T) {
 	}))
 	begin := time.Now()
 	ticket := submitTo(t, b, nil)
-	state := waitFor(t, b, ticket, broker.Closed)
+	state := waitFor(t, b, ticket, brokertest.Closed)
 	if state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 || state.Children.Count != many || state.Children.Succeeded.Len() != many {
 		t.Errorf("state %+v", state)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/schema"
 	"github.com/agenthandoff/handoff/worker"
@@ -59,7 +60,7 @@ func TestEndlessSchemaOnJetStream(t *testing.T) {
 		}
 	}
 	next := submitTo(t, b, func(p *protocol.Package) { p.Expectations.OutputSchema = json.RawMessage(`{"type":"string"}`) })
-	if state := waitFor(t, b, next, broker.Closed); state.Outcome != protocol.OutcomeSuccess {
+	if state := waitFor(t, b, next, brokertest.Closed); state.Outcome != protocol.OutcomeSuccess {
 		t.Errorf("the next one: %+v", state)
 	}
 	if err := drain(); err != nil {
@@ -89,7 +90,7 @@ func TestResultOfTooManySteps(t *testing.T) {
 		t.Errorf("%s, retryable %v: %s", state.Reason, state.Retryable, state.Message)
 	}
 	supervise(t, n)
-	if state := waitFor(t, b, ticket, broker.Closed); state.Outcome != protocol.OutcomeSuccess {
+	if state := waitFor(t, b, ticket, brokertest.Closed); state.Outcome != protocol.OutcomeSuccess {
 		t.Errorf("the second attempt: %+v", state)
 	}
 	if err := drain(); err != nil {

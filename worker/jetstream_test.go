@@ -75,7 +75,7 @@ func waitFor(t testing.TB, b *broker.Broker, ticket string, until func(protocol.
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	state, err := b.Wait(ctx, ticket, until)
+	state, err := brokertest.Wait(ctx, b, ticket, until)
 	if err != nil {
 		t.Fatalf("wait: %v; state %+v", err, state)
 	}
@@ -99,7 +99,7 @@ func TestProgramsOnJetStream(t *testing.T) {
 	}
 	large := submitTo(t, b, func(p *protocol.Package) { p.Context.Summary = strings.Repeat("long ", 100_000) })
 	for _, ticket := range append(tickets, large) {
-		state := waitFor(t, b, ticket, broker.Closed)
+		state := waitFor(t, b, ticket, brokertest.Closed)
 		result, _, err := b.Result(t.Context(), ticket)
 		if err != nil || state.Outcome != protocol.OutcomeSuccess || state.Attempt != 1 || !strings.Contains(string(result.Body), "attempt 1: ") {
 			t.Errorf("%+v: %s, %v", state, result.Body, err)
@@ -139,7 +139,7 @@ func TestCancelEndsTheProgram(t *testing.T) {
 	if line := l.next(t); line != "" {
 		t.Errorf("the script said %q", line)
 	}
-	if state := waitFor(t, b, ticket, broker.Closed); state.Outcome != protocol.OutcomeCancelled || state.AttemptsTotal != 0 {
+	if state := waitFor(t, b, ticket, brokertest.Closed); state.Outcome != protocol.OutcomeCancelled || state.AttemptsTotal != 0 {
 		t.Errorf("state %+v", state)
 	}
 	if err := drain(); err != nil {
@@ -165,7 +165,7 @@ func TestUnfitWorker(t *testing.T) {
 		t.Errorf("ended by %v", err)
 	}
 	_, drain := start(t, dial(t, n), worker.Config{Agent: "coder"}, done)
-	if state := waitFor(t, b, ticket, broker.Closed); state.Attempt != 1 || state.AttemptsTotal != 1 {
+	if state := waitFor(t, b, ticket, brokertest.Closed); state.Attempt != 1 || state.AttemptsTotal != 1 {
 		t.Errorf("state %+v", state)
 	}
 	if err := drain(); err != nil {
@@ -204,7 +204,7 @@ func TestEngineRestartsMeanwhile(t *testing.T) {
 	h.end <- nil
 	h.end <- nil
 	for _, ticket := range []string{first, second} {
-		if state := waitFor(t, b, ticket, broker.Closed); state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
+		if state := waitFor(t, b, ticket, brokertest.Closed); state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
 			t.Errorf("state %+v", state)
 		}
 	}

@@ -220,6 +220,7 @@ type Failure struct {
 	Code       string          // a short word to count by; default "handler"
 	Permanent  bool            // no further attempt is worth its while
 	RetryAfter time.Duration   // a floor of the delay before the next attempt
+	LimitKey   string          // a limit whose provider throttles: its key is paused for RetryAfter
 	Usage      *protocol.Usage // of the attempt, where it is known
 }
 

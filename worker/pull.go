@@ -73,7 +73,13 @@ func (w *Worker) claim(c contexts, free int) (api.Claims, error) {
 		free = n
 		came <- answer{}
 	}
-	w.wg.Go(func() {
+	request.Go = func(claim func()) {
+		w.do(c, func() {
+			defer w.wg.Done()
+			claim()
+		})
+	}
+	request.Go(func() {
 		claims, err := w.session.ClaimMany(c.accepting, request)
 		w.freeSlots(free - w.startRuns(c, claims.Held, free))
 		came <- answer{claims, err}
@@ -133,29 +139,29 @@ func (w *Worker) startRuns(c contexts, held []api.Held, free int) (taken int) {
 			r.cancel(errUnconfirmed)
 		}
 		taken++
-		w.dispatch(c, r)
+		w.do(c, func() { r.serve(c) })
 	}
 	return taken
 }
 
-// dispatch has a goroutine serve the run: one that has served another, whose stack
-// has grown already, or a new one. There are hardly ever more than slots.
-func (w *Worker) dispatch(c contexts, r *run) {
+// do runs f in a goroutine that has run others, whose stack has grown already, or in a new one. There
+// are hardly ever more than two for each slot. f ends with wg.Done.
+func (w *Worker) do(c contexts, f func()) {
 	w.wg.Add(1)
 	select {
-	case w.runQueue <- r:
+	case w.work <- f:
 	default:
-		w.runners.Go(func() { w.runner(c, r) })
+		w.runners.Go(func() { w.runner(c, f) })
 	}
 }
 
-// runner serves one run after another until the drain begins. A handler that
-// ends its goroutine ends it earlier.
-func (w *Worker) runner(c contexts, r *run) {
+// runner runs one function after another until the drain begins. A handler that ends its goroutine
+// ends it earlier.
+func (w *Worker) runner(c contexts, f func()) {
 	for {
-		r.serve(c)
+		f()
 		select {
-		case r = <-w.runQueue:
+		case f = <-w.work:
 		case <-c.accepting.Done():
 			return
 		}

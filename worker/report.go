@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -26,9 +27,8 @@ func (c contexts) forReport() (context.Context, context.CancelFunc) {
 func (r *run) report(c contexts, h Handoff, result protocol.Result, err error) {
 	cause := context.Cause(r.ctx)
 	shutdown := errors.Is(cause, ErrShutdown)
-	var stop *stopError
-	var decided decision
-	decides := errors.As(err, &decided)
+	decided, decides := errors.AsType[decision](err)
+	stop, stops := errors.AsType[*stopError](err)
 	switch {
 	case err == nil: // whatever ended its context: the fence decides whether it counts
 		r.complete(c, result)
@@ -36,7 +36,7 @@ func (r *run) report(c contexts, h Handoff, result protocol.Result, err error) {
 		r.reportCancelled(c, h, result, err)
 	case shutdown && !decides:
 		r.release(c, h, "its worker shuts down", partialOf(result))
-	case errors.As(err, &stop):
+	case stops:
 		r.w.stop(stop) // first: it must not pull the released handoff again
 		r.release(c, h, "its worker is unfit: "+err.Error(), nil)
 	case decides:
@@ -55,7 +55,7 @@ func (r *run) send(c contexts, what string, report func(context.Context) error) 
 
 func (r *run) complete(c contexts, result protocol.Result) {
 	err := r.send(c, "complete", func(ctx context.Context) error { return last(r.w.session.Complete(ctx, r.held.Lease, result)) })
-	var refused *protocol.Error
+	_, refused := errors.AsType[*protocol.Error](err)
 	switch {
 	case err == nil && result.Awaits():
 		r.recordOutcome("suspended", nil)
@@ -63,7 +63,7 @@ func (r *run) complete(c contexts, result protocol.Result) {
 		r.recordOutcome("completed", nil)
 	case errors.Is(err, broker.ErrLeaseLost):
 		r.recordOutcome("lost", err)
-	case errors.As(err, &refused): // and the attempt failed with it
+	case refused: // and the attempt failed with it
 		r.recordOutcome("failed", err)
 	default:
 		r.countUnreported("complete", err)
@@ -77,9 +77,20 @@ func (r *run) fail(c contexts, h Handoff, cause error) {
 		failure.Code = cmp.Or(f.Code, failure.Code)
 		failure.Usage = f.Usage
 		failure.Retryable, failure.RetryAfter = !f.Permanent, min(max(f.RetryAfter, 0), retryAfterMax)
+		failure.LimitKey = r.placeKey(f.LimitKey)
 	}
 	err := r.send(c, "fail", func(ctx context.Context) error { return last(r.w.session.Fail(ctx, r.held.Lease, failure)) })
 	r.finishReport(c, h, "failed", "fail", cause, err)
+}
+
+// placeKey returns a key under which the handoff has a place; empty for any other. A failure with another
+// key is refused, and the attempt would only end with its lease.
+func (r *run) placeKey(key string) string {
+	if keys := r.lastState().LimitKeys; key != "" && !slices.Contains(keys, key) {
+		r.log.Warn("failure reported without its limit_key: the handoff has no place under it", "limit_key", protocol.CutText(key, protocol.LimitKeyBytesMax), "has", keys)
+		return ""
+	}
+	return key
 }
 
 const retryAfterMax = time.Duration(protocol.RetryAfterMaxMS) * time.Millisecond

@@ -28,6 +28,7 @@ type run struct {
 	accepted  atomic.Bool
 	seenState atomic.Pointer[protocol.State] // as of the last answer
 	reminder  reminder
+	calls     childCalls
 
 	logs, attemptLogs lazyLogger
 

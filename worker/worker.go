@@ -22,13 +22,13 @@ import (
 // Defaults and limits of Config.
 const (
 	DrainTimeoutDefault = 30 * time.Second
-	// CleanupTimeoutDefault is the default of cancel_grace_ms, too.
-	CleanupTimeoutDefault = 30 * time.Second
-	CleanupTimeoutMax     = time.Hour
-	// AbandonTimeoutDefault lets a program be killed (5 s), and reports outlast most of
+	// cleanupTimeoutDefault is the default of cancel_grace_ms, too.
+	cleanupTimeoutDefault = 30 * time.Second
+	cleanupTimeoutMax     = time.Hour
+	// abandonTimeoutDefault lets a program be killed (5 s), and reports outlast most of
 	// an election.
-	AbandonTimeoutDefault = 10 * time.Second
-	ConcurrencyMax        = protocol.ConcurrencyMax
+	abandonTimeoutDefault = 10 * time.Second
+	concurrencyMax        = protocol.ConcurrencyMax
 )
 
 // Config configures a Worker. The zero value of each field is its default;
@@ -86,10 +86,10 @@ func (c Config) Validate() error {
 		return err
 	}
 	switch {
-	case c.Concurrency < 0 || c.Concurrency > ConcurrencyMax:
-		return protocol.Errorf(protocol.CodeInvalid, "concurrency", "is %d, must be 1 to %d, or 0 for the default", c.Concurrency, ConcurrencyMax)
-	case c.CleanupTimeout < 0 || c.CleanupTimeout > CleanupTimeoutMax:
-		return protocol.Errorf(protocol.CodeInvalid, "cleanup_timeout", "is %v, must be positive and at most %v, or 0 for the default", c.CleanupTimeout, CleanupTimeoutMax)
+	case c.Concurrency < 0 || c.Concurrency > concurrencyMax:
+		return protocol.Errorf(protocol.CodeInvalid, "concurrency", "is %d, must be 1 to %d, or 0 for the default", c.Concurrency, concurrencyMax)
+	case c.CleanupTimeout < 0 || c.CleanupTimeout > cleanupTimeoutMax:
+		return protocol.Errorf(protocol.CodeInvalid, "cleanup_timeout", "is %v, must be positive and at most %v, or 0 for the default", c.CleanupTimeout, cleanupTimeoutMax)
 	case c.Profile.ID != "" && c.Profile.ID != c.Agent:
 		return protocol.Errorf(protocol.CodeConflict, "profile.id", "is %s, and the worker serves %s", c.Profile.ID, c.Agent)
 	}
@@ -110,8 +110,8 @@ func (c Config) withDefaults() Config {
 	case c.DrainTimeout < 0:
 		c.DrainTimeout = 0
 	}
-	c.AbandonTimeout = cmp.Or(c.AbandonTimeout, AbandonTimeoutDefault)
-	c.CleanupTimeout = cmp.Or(c.CleanupTimeout, CleanupTimeoutDefault)
+	c.AbandonTimeout = cmp.Or(c.AbandonTimeout, abandonTimeoutDefault)
+	c.CleanupTimeout = cmp.Or(c.CleanupTimeout, cleanupTimeoutDefault)
 	c.Profile.ID = c.Agent
 	c.Profile.RegisteredByWork = true
 	if c.Trace == nil {
@@ -146,7 +146,7 @@ type Worker struct {
 	runs      runs
 	sentBusy  atomic.Int64   // how many are in hand, by the last beat
 	wg        sync.WaitGroup // of the runs and their beats
-	runQueue  chan *run      // to a goroutine that has nothing to serve
+	work      chan func()    // to a goroutine that has nothing to do
 	runners   sync.WaitGroup // of those goroutines
 
 	draining atomic.Bool
@@ -179,7 +179,7 @@ func New(session Session, cfg Config, h Handler) (*Worker, error) {
 		heartbeatInterval: min(cfg.Beat, heartbeatIntervalMax),
 		beatNow:           make(chan struct{}, 1),
 		hurry:             make(chan struct{}),
-		runQueue:          make(chan *run),
+		work:              make(chan func()),
 		presented: api.Presence{Agent: cfg.Agent, Key: key, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: protocol.CutText(host, protocol.NameBytesMax), PID: os.Getpid()},
 	}
@@ -258,7 +258,7 @@ func (w *Worker) prepare(ctx context.Context) error {
 func concurrency(asked, most int) int {
 	switch {
 	case asked == 0:
-		return max(1, min(most, ConcurrencyMax))
+		return max(1, min(most, concurrencyMax))
 	case most > 0:
 		return min(asked, most)
 	}
@@ -446,12 +446,12 @@ func (w *Worker) Overdue() time.Duration {
 
 // Limits and defaults of a worker's beats.
 const (
-	LeaseDefault  = time.Duration(protocol.LeaseDefaultMS) * time.Millisecond
+	leaseDefault  = time.Duration(protocol.LeaseDefaultMS) * time.Millisecond
 	LeaseMin      = time.Duration(protocol.LeaseMinMS) * time.Millisecond
 	LeaseMax      = time.Duration(protocol.LeaseMaxMS) * time.Millisecond
-	BeatMin       = 100 * time.Millisecond
-	MissesDefault = 3
-	MissesMax     = 100
+	beatMin       = 100 * time.Millisecond
+	missesDefault = 3
+	missesMax     = 100
 )
 
 // heartbeatIntervalMax is the longest time between two checks of a held handoff: the
@@ -476,10 +476,10 @@ func (h timing) validate() error {
 	switch {
 	case h.lease != 0 && (h.lease < LeaseMin || h.lease > LeaseMax):
 		return invalid("lease", "is %v, must be %v to %v", h.lease, LeaseMin, LeaseMax)
-	case h.beat != 0 && (h.beat < BeatMin || h.beat > LeaseMax):
-		return invalid("beat", "is %v, must be %v to %v", h.beat, BeatMin, LeaseMax)
-	case h.misses < 0 || h.misses > MissesMax:
-		return invalid("misses", "is %d, must be 1 to %d, or 0 for the default", h.misses, MissesMax)
+	case h.beat != 0 && (h.beat < beatMin || h.beat > LeaseMax):
+		return invalid("beat", "is %v, must be %v to %v", h.beat, beatMin, LeaseMax)
+	case h.misses < 0 || h.misses > missesMax:
+		return invalid("misses", "is %d, must be 1 to %d, or 0 for the default", h.misses, missesMax)
 	case h.beatTimeout < 0:
 		return invalid("beat_timeout", "is %v, must be positive, or 0 for the default", h.beatTimeout)
 	}
@@ -501,21 +501,21 @@ func (h timing) validate() error {
 // withDefaults derives the missing values from the given ones. See Config.
 func (h timing) withDefaults() timing {
 	lease := h.lease
-	lease = cmp.Or(lease, LeaseDefault)
+	lease = cmp.Or(lease, leaseDefault)
 	full := h
 	if full.misses == 0 {
-		full.misses = MissesDefault
+		full.misses = missesDefault
 		if h.lease != 0 && h.beat != 0 {
-			full.misses = int(min(MissesDefault, max(1, h.lease/h.beat)))
+			full.misses = int(min(missesDefault, max(1, h.lease/h.beat)))
 		}
 	}
 	if full.beat == 0 { // with a single miss, too, the next beat is answered before the lease is over
-		full.beat = max(BeatMin, min(lease/time.Duration(max(full.misses, 2)), heartbeatIntervalMax))
+		full.beat = max(beatMin, min(lease/time.Duration(max(full.misses, 2)), heartbeatIntervalMax))
 	}
 	if full.beatTimeout == 0 {
 		full.beatTimeout = full.beat
 		if h.lease != 0 { // the room that it leaves
-			full.beatTimeout = max(BeatMin, min(full.beat, h.lease-full.beat))
+			full.beatTimeout = max(beatMin, min(full.beat, h.lease-full.beat))
 		}
 	}
 	if full.lease == 0 {

@@ -66,6 +66,10 @@ func TestWhatAHandlerReturns(t *testing.T) {
 			func(s protocol.State) bool { return s.Retryable && s.RetryAfterMS == 60_000 }},
 		"retry after a week": {worker.RetryAfter(errors.New("429"), 7*24*time.Hour), "failed",
 			func(s protocol.State) bool { return s.RetryAfterMS == protocol.RetryAfterMaxMS }},
+		"a key that it has": {&worker.Failure{Err: errors.New("429"), RetryAfter: time.Minute, LimitKey: "openai"}, "failed",
+			func(s protocol.State) bool { return s.Retryable && s.RetryAfterMS == 60_000 }},
+		"another's key": {&worker.Failure{Err: errors.New("429"), RetryAfter: time.Minute, LimitKey: "another"}, "failed",
+			func(s protocol.State) bool { return s.Retryable && s.RetryAfterMS == 60_000 }},
 		"a code": {&worker.Failure{Err: errors.New("x"), Code: "model_overloaded"}, "failed",
 			func(s protocol.State) bool { return s.Retryable && s.Reason == "model_overloaded" }},
 		"reject": {worker.Reject("not my language", "translator"), "rejected",
@@ -83,6 +87,7 @@ func TestWhatAHandlerReturns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
+				w.register(protocol.Profile{ID: "coder", LimitsBy: []protocol.KeyLimit{{Key: "openai", MaxConcurrency: 1}}})
 				s := w.serve(worker.Config{}, worker.HandlerFunc(func(context.Context, worker.Handoff) (protocol.Result, error) {
 					return protocol.Result{}, c.err
 				}))
@@ -93,6 +98,9 @@ func TestWhatAHandlerReturns(t *testing.T) {
 				}
 				if state := w.status(ticket); !c.check(state) || state.Held() {
 					t.Errorf("state %+v", state)
+				}
+				if use, err := w.b.KeyLimits().Use(w.ctx, "openai"); err != nil || len(use.Places) > 0 || (use.PausedBy == ticket) != (name == "a key that it has") {
+					t.Errorf("use of the key: %+v, %v", use, err)
 				}
 				if err := s.drain(); err != nil {
 					t.Error(err)

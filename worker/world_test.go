@@ -126,7 +126,7 @@ func (w *world) status(ticket string) protocol.State {
 func (w *world) closed(ticket string) protocol.State {
 	w.Helper()
 	defer synctest.Wait()
-	return brokertest.Until(w, w.b, ticket, broker.Closed)
+	return brokertest.Until(w, w.b, ticket, brokertest.Closed)
 }
 
 // supervise starts a supervisor on a connection of its own.

@@ -30,6 +30,8 @@ type Access struct {
 	Open func(ctx context.Context) (b *broker.Broker, done func(), err error)
 	// Strays finds the messages that no part of Handoff wrote. It requires an earlier call of Open.
 	Strays func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error)
+	// Patience is how long the directory may take, at least 10 s.
+	Patience time.Duration
 }
 
 // ExamineServer reads the state of the server alone, without the questions named.
@@ -51,13 +53,16 @@ func Examine(ctx context.Context, to Access, skip []string) Examination {
 		return x
 	}
 	defer done()
-	waiting, cancel := context.WithTimeout(ctx, directoryWait)
+	waiting, cancel := context.WithTimeout(ctx, max(directoryWait, to.Patience))
 	directory, err := b.Directory(waiting)
 	cancel()
 	if err == nil {
+		x.schedules = slices.SortedFunc(maps.Values(directory.Schedules), func(a, b protocol.Schedule) int { return strings.Compare(a.Name, b.Name) })
+		x.rules = slices.SortedFunc(maps.Values(directory.Rules), func(a, b protocol.Rule) int { return strings.Compare(a.Name, b.Name) })
 		x.agents, err = examineAgents(ctx, b, directory)
 	}
 	x.agentsErr = err
+	x.limits, x.limitsErr = b.KeyLimits().Statuses(ctx)
 	if x.straysErr = err; err == nil {
 		x.strays, x.straysErr = to.Strays(ctx, directory)
 	}
@@ -82,7 +87,7 @@ func Examine(ctx context.Context, to Access, skip []string) Examination {
 	return x
 }
 
-// directoryWait is how long the directory may take. It waits for a write of presence, which an engine on a
+// directoryWait is how long the directory may take at least. It waits for a write of presence, which an engine on a
 // full disk does not answer.
 const directoryWait = 10 * time.Second
 

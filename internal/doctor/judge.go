@@ -13,6 +13,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Status is the result of a check.
@@ -75,6 +76,10 @@ type Examination struct {
 
 	agents    []agentFacts
 	agentsErr error
+	schedules []protocol.Schedule
+	rules     []protocol.Rule
+	limits    []lifecycle.KeyStatus
+	limitsErr error
 	strays    []jetstream.Strays
 	straysErr error
 	heads     headFacts
@@ -121,6 +126,9 @@ var checks = []check{
 	{"workers", needsStreams, "", judgeWorkers},
 	{"paused", needsStreams, "", judgePaused},
 	{"breakers", needsStreams, "", judgeBreakers},
+	{"limits", needsStreams, "", judgeLimits},
+	{"schedules", needsStreams, "", judgeSchedules},
+	{"signals", needsStreams, "", judgeSignals},
 	{"gates", needsHeads, "", judgeGates},
 	{"takers", needsHeads, "", judgeUnknownAgents},
 	{"strays", needsStreams, "", judgeStrays},
@@ -243,7 +251,8 @@ func judgeStreams(x Examination) Finding {
 		switch {
 		case s.Missing:
 			missing = append(missing, s.Name)
-			derived = derived && (s.Name == jetstream.WorkStream || s.Name == jetstream.TimerStream)
+			base := jetstream.BaseOf(s.Name)
+			derived = derived && (base == jetstream.WorkStream || base == jetstream.TimerStream)
 		case s.Sealed:
 			weak = append(weak, s.Name+" is sealed and accepts no messages")
 		case s.Memory:
@@ -274,7 +283,7 @@ func judgeSpace(x Examination) Finding {
 			if full, f := fullness("stream "+s.Name, limit.used, limit.most); full && rank(f.Status) > rank(worst.Status) {
 				worst = f
 			}
-			if limit.most > 0 && s.Drops && s.Name == jetstream.LedgerStream && worst.Status == StatusOK {
+			if limit.most > 0 && s.Drops && jetstream.BaseOf(s.Name) == jetstream.LedgerStream && worst.Status == StatusOK {
 				worst = Warn(fmt.Sprintf("nats stream edit %s --max-bytes=-1 --max-msgs=-1", s.Name), "the ledger has a limit, and drops its oldest entries when it is full, including those of open handoffs")
 			}
 		}
@@ -361,7 +370,7 @@ func judgeSupervisors(x Examination) Finding {
 	}
 	pulls, waiting := 0, uint64(0)
 	for _, c := range x.engine.Consumers {
-		if c.Name != jetstream.SupervisorConsumer || c.Stream != jetstream.TimerStream {
+		if c.Name != jetstream.SupervisorConsumer || jetstream.BaseOf(c.Stream) != jetstream.TimerStream {
 			continue
 		}
 		switch {
@@ -384,7 +393,7 @@ func judgeSupervisors(x Examination) Finding {
 		return Warn("start more", "behind: %d announcements and wake-ups wait for them", waiting).withAction(explain.OpSupervise)
 	}
 	for _, c := range x.engine.Consumers {
-		if c.Name == jetstream.SupervisorConsumer && c.Stream == jetstream.LedgerStream && c.Waiting > 0 {
+		if c.Name == jetstream.SupervisorConsumer && jetstream.BaseOf(c.Stream) == jetstream.LedgerStream && c.Waiting > 0 {
 			if f := judgeWatched(c); f.Status != StatusOK {
 				return f
 			}

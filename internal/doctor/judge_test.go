@@ -94,6 +94,22 @@ var faultCases = []struct {
 	{"a queue is paused", func(x *Examination) { x.engine.Consumers[2].Paused = true }, "queues", StatusFail, "consumer resume"},
 	{"an odd queue", func(x *Examination) { x.engine.Consumers[2].Odd = []string{"max_deliver is 3 and should be -1"} }, "queues", StatusWarn, "max_deliver"},
 	{"no worker", func(x *Examination) { x.agents[0].why, x.agents[0].workers = lifecycle.UnfitAbsent, 0 }, "workers", StatusFail, "clerk (3 offers), the oldest for 1m"},
+	{"a key is paused", func(x *Examination) {
+		x.limits = []lifecycle.KeyStatus{{KeyLimit: protocol.KeyLimit{Key: "model:m"}, Waiting: 3, PausedUntil: x.now.Add(time.Minute)}}
+	}, "limits", StatusWarn, "model:m is paused until"},
+	{"limits cannot be read", func(x *Examination) { x.limitsErr = errors.New("no answer") }, "limits", StatusWarn, "could not be read: no answer"},
+	{"a schedule is late", func(x *Examination) {
+		x.schedules = []protocol.Schedule{{Name: "report", Cron: "* * * * *", DecidedTo: x.now.Add(-time.Hour)}}
+	}, "schedules", StatusWarn, "report was not fired at"},
+	{"a schedule was refused", func(x *Examination) {
+		x.schedules = []protocol.Schedule{{Name: "report", Cron: "@yearly", DecidedTo: x.now, Refused: &protocol.Firing{At: x.now, FiredAt: x.now, Message: "no agent is called coder"}}}
+	}, "schedules", StatusWarn, "report was refused at"},
+	{"a rule was refused", func(x *Examination) {
+		x.rules = []protocol.Rule{{Name: "order", Rate: 1, Refused: &protocol.Signalled{ID: "7", At: x.now, Message: "the payload has no /id"}}}
+	}, "signals", StatusWarn, "order refused the signal 7 at"},
+	{"a rule is at its rate", func(x *Examination) {
+		x.rules = []protocol.Rule{{Name: "order", Rate: 1, FullAt: x.now}}
+	}, "signals", StatusWarn, "signals wait for the rate of order"},
 	{"a breaker is open", func(x *Examination) { x.agents[0].breaker = lifecycle.BreakerOpen }, "breakers", StatusWarn, "[breaker clerk]"},
 	{"paused with offers", func(x *Examination) { x.agents[0].why = lifecycle.UnfitPaused }, "paused", StatusWarn, "[resume clerk]"},
 	{"an agent is gone", func(x *Examination) { x.heads.unknownAgent.add("t1", "ghost") }, "takers", StatusFail, "[register ghost] [reroute t1]"},

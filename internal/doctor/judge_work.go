@@ -232,6 +232,72 @@ func judgeBreakers(x Examination) Finding {
 	return OK("%s closed", explain.Is(explain.Count(have, "breaker"), have))
 }
 
+// judgeLimits names the keys that are paused, because a provider throttles.
+func judgeLimits(x Examination) Finding {
+	if x.limitsErr != nil {
+		return Warn("ask again", "the keys with a limit could not be read: %v", x.limitsErr)
+	}
+	var names, words []string
+	waiting := 0
+	for _, v := range x.limits {
+		if waiting += v.Waiting; !v.PausedUntil.IsZero() {
+			names, words = append(names, v.Key), append(words, fmt.Sprintf("%s is paused until %s, with %d waiting", v.Key, explain.Instant(v.PausedUntil), v.Waiting))
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("wait, or lower its rate: a worker reported that its provider throttles", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpKeyLimits)
+	case len(x.limits) == 0:
+		return OK("no key with a limit is in use")
+	}
+	return OK("%s in use, with %d waiting", explain.Is(explain.Count(len(x.limits), "key")+" with a limit", len(x.limits)), waiting)
+}
+
+// judgeSchedules names the schedules that no supervisor fires, and those whose last handoff was refused.
+func judgeSchedules(x Examination) Finding {
+	var names, words []string
+	late := false
+	for _, s := range x.schedules {
+		t := explain.OfSchedule(&s, x.now)
+		if trouble := t.Trouble(explain.Instant); trouble != "" {
+			late = late || !t.Late.IsZero()
+			names, words = append(names, s.Name), append(words, s.Name+" "+trouble)
+		}
+	}
+	switch {
+	case late:
+		return Warn("start a supervisor", "%s", explain.Some(words)).aboutNames(names).withAction(explain.OpSupervise)
+	case len(names) > 0:
+		return Warn("put it again with another package, or register its agent", "%s", explain.Some(words)).aboutNames(names)
+	case len(x.schedules) == 0:
+		return OK("no schedule is set")
+	}
+	return OK("%s fired in time", explain.Is(explain.Count(len(x.schedules), "schedule"), len(x.schedules)))
+}
+
+// judgeSignals names the rules whose last handoff was refused, and those that are at their rate.
+func judgeSignals(x Examination) Finding {
+	var names, words, full []string
+	for _, r := range x.rules {
+		t := explain.OfRule(&r, x.now)
+		if t.Full {
+			full = append(full, r.Name)
+		}
+		if trouble := t.Trouble(explain.Instant); trouble != "" {
+			names, words = append(names, r.Name), append(words, r.Name+" "+trouble)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return Warn("put it again with another template, or register its agent", "%s", explain.Some(words)).aboutNames(names)
+	case len(full) > 0:
+		return Warn("raise the rate of the rule, or wait: no signal is lost", "signals wait for the rate of %s", explain.Some(full)).aboutNames(full)
+	case len(x.rules) == 0:
+		return OK("no rule is set")
+	}
+	return OK("%s, and none refused its last signal", explain.Count(len(x.rules), "rule"))
+}
+
 func judgeUnknownAgents(x Examination) Finding {
 	agents := map[string]bool{}
 	for _, a := range x.agents {
@@ -340,21 +406,31 @@ func judgeAge(x Examination) Finding {
 
 func judgeLedger(x Examination) Finding {
 	h, l := x.heads, x.ledger
-	v := integrity.Judge(integrity.Facts{Created: l.Created, Began: l.Began, First: l.First, Last: l.Last, LastAt: l.LastAt,
-		Messages: l.Messages, Accepted: l.Accepted, Now: x.now, Seen: []integrity.Seen{{By: "the index", Created: l.Created, Last: x.indexed.Seq}}})
+	var v integrity.Verdict
+	handoffs, accepting, ahead := 0, uint64(0), false // the index is ahead
+	for p, part := range l.Partitions() {
+		base := broker.PartitionBase(p)
+		indexed := max(x.indexed.Cursor().Next(p), base+1) - 1
+		ahead = ahead || indexed > part.Last
+		v.Join(integrity.Judge(integrity.Facts{Created: l.Created, Began: part.Began, Base: base, First: part.First, Last: part.Last, LastAt: part.LastAt,
+			Messages: part.Messages, Accepted: part.Accepted, Now: x.now,
+			Seen: []integrity.Seen{{By: "the index", Created: l.Created, Last: indexed}}}))
+		handoffs += int(part.Handoffs)
+		accepting += broker.CountRanges(broker.Within(part.Accepted, part.First, part.Last))
+	}
 	damage := v.Damage
-	if lost := int(l.Handoffs) - h.handoffs; lost > 0 && !l.MayHaveDropped(x.now) {
+	if lost := handoffs - h.handoffs; lost > 0 && !l.MayHaveDropped(x.now) {
 		damage = append(damage, fmt.Sprintf("the last entry of %s cannot be read", explain.Count(lost, "handoff")))
 	}
-	if lost := int(x.indexed.Handoffs) - h.handoffs; lost > 0 && x.indexed.Seq <= l.Last && !l.MayHaveDropped(x.now) {
+	if lost := int(x.indexed.Handoffs) - h.handoffs; lost > 0 && !ahead && !l.MayHaveDropped(x.now) {
 		damage = append(damage, fmt.Sprintf("the index has %s, and the ledger %d", explain.Count(int(x.indexed.Handoffs), "handoff"), h.handoffs))
 	}
 	if len(damage) > 0 {
 		return Fail("restore a backup, or continue without the lost entries: docs/operations/damage.md", "damaged: %s", strings.Join(damage, "; "))
 	}
 	accepted := ""
-	if n := broker.CountRanges(broker.Within(l.Accepted, l.First, l.Last)); n > 0 {
-		accepted = fmt.Sprintf("; the loss of %s was accepted", entryWords(n))
+	if accepting > 0 {
+		accepted = fmt.Sprintf("; the loss of %s was accepted", entryWords(accepting))
 	}
 	return OK("%s, %d open%s", explain.Count(h.handoffs, "handoff"), h.open, accepted)
 }

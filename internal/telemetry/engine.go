@@ -11,6 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 const (
@@ -27,15 +28,17 @@ type engine interface {
 	Directory(ctx context.Context) (*lifecycle.Directory, error)
 	Queues(ctx context.Context) ([]broker.QueueStatus, error)
 	Workspaces(ctx context.Context) ([]protocol.Workspace, error)
+	KeyLimits() broker.KeyLimits
 }
 
 // Engine adds the metrics that are the same in every process: queues, and the workers of the
 // directory. A scrape reads them from the engine, the queues at most once in five seconds. If
 // the engine does not answer they are missing, and handoff_engine_up is 0.
 func (m *Metrics) Engine(engine engine) {
-	e := &engineCollector{engine: engine, agents: m.agents, now: time.Now}
+	e := &engineCollector{engine: engine, agents: m.agents, now: time.Now, limits: map[string]bool{}}
 	m.registry.MustRegister(&collector{[]*prometheus.Desc{upDesc, depthDesc, deliveredDesc, oldestDesc,
-		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc, breakerDesc, locksDesc}, e.collect})
+		workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc, breakerDesc, locksDesc,
+		instantsDesc, lateDesc, signalsDesc, limitHeldDesc, limitWaitingDesc, limitPausedDesc}, e.collect})
 }
 
 type engineCollector struct {
@@ -48,24 +51,32 @@ type engineCollector struct {
 	queues []broker.QueueStatus
 	err    error
 	locks  lockCounts
+	limits map[string]bool // the keys with a limit that are exported by name
 }
 
 var (
 	agentLabelNames = []string{"agent"}
 	laneLabelNames  = []string{"agent", "lane"}
+	limitLabelNames = []string{"key"}
 
-	upDesc        = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered this scrape, else 0.", nil, nil)
-	depthDesc     = prometheus.NewDesc("handoff_queue_depth", "Offers of open handoffs that wait in an agent's queue. Supervisors remove the offer of a handoff that has closed or moved to another agent.", laneLabelNames, nil)
-	deliveredDesc = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that a worker has received and not finished.", laneLabelNames, nil)
-	oldestDesc    = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest undelivered offer of an agent's queue has waited; 0 where there is none.", laneLabelNames, nil)
-	workersDesc   = prometheus.NewDesc("handoff_workers", "Present workers that accept new handoffs.", agentLabelNames, nil)
-	slotsDesc     = prometheus.NewDesc("handoff_slots", "Handoffs that these workers can hold at a time.", agentLabelNames, nil)
-	busyDesc      = prometheus.NewDesc("handoff_busy_slots", "Handoffs that these workers hold.", agentLabelNames, nil)
-	pollingDesc   = prometheus.NewDesc("handoff_polling_holders", "Claims of a polling agent, and one more while its last poll is recent.", agentLabelNames, nil)
-	drainingDesc  = prometheus.NewDesc("handoff_draining_workers", "Present workers that finish their handoffs and accept no new ones.", agentLabelNames, nil)
-	pausedDesc    = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabelNames, nil)
-	breakerDesc   = prometheus.NewDesc("handoff_breaker_state", "Breaker of an agent that failed recently: 0 closed, 1 half-open, 2 open.", agentLabelNames, nil)
-	locksDesc     = prometheus.NewDesc("handoff_locks", "Locks on paths of workflows: those that handoffs have, and those that they wait for.", []string{"state"}, nil)
+	upDesc           = prometheus.NewDesc("handoff_engine_up", "1 if the engine answered this scrape, else 0.", nil, nil)
+	depthDesc        = prometheus.NewDesc("handoff_queue_depth", "Offers of open handoffs that wait in an agent's queue. Supervisors remove the offer of a handoff that has closed or moved to another agent.", laneLabelNames, nil)
+	deliveredDesc    = prometheus.NewDesc("handoff_queue_delivered", "Offers of an agent's queue that a worker has received and not finished.", laneLabelNames, nil)
+	oldestDesc       = prometheus.NewDesc("handoff_queue_oldest_seconds", "How long the oldest undelivered offer of an agent's queue has waited; 0 where there is none.", laneLabelNames, nil)
+	workersDesc      = prometheus.NewDesc("handoff_workers", "Present workers that accept new handoffs.", agentLabelNames, nil)
+	slotsDesc        = prometheus.NewDesc("handoff_slots", "Handoffs that these workers can hold at a time.", agentLabelNames, nil)
+	busyDesc         = prometheus.NewDesc("handoff_busy_slots", "Handoffs that these workers hold.", agentLabelNames, nil)
+	pollingDesc      = prometheus.NewDesc("handoff_polling_holders", "Claims of a polling agent, and one more while its last poll is recent.", agentLabelNames, nil)
+	drainingDesc     = prometheus.NewDesc("handoff_draining_workers", "Present workers that finish their handoffs and accept no new ones.", agentLabelNames, nil)
+	pausedDesc       = prometheus.NewDesc("handoff_agent_paused", "1 if the agent is paused, else 0.", agentLabelNames, nil)
+	breakerDesc      = prometheus.NewDesc("handoff_breaker_state", "Breaker of an agent that failed recently: 0 closed, 1 half-open, 2 open.", agentLabelNames, nil)
+	locksDesc        = prometheus.NewDesc("handoff_locks", "Locks on paths of workflows: those that handoffs have, and those that they wait for.", []string{"state"}, nil)
+	instantsDesc     = prometheus.NewDesc("handoff_schedule_instants_total", "Instants of a schedule by result: fired, refused, missed, or skipped because the previous handoff was open.", []string{"schedule", "result"}, nil)
+	lateDesc         = prometheus.NewDesc("handoff_schedule_late_seconds", "How long no supervisor has fired a due instant of a schedule; 0 where none is over two minutes late.", []string{"schedule"}, nil)
+	limitHeldDesc    = prometheus.NewDesc("handoff_limit_held", "Handoffs in work under a key with a limit, or about to be claimed.", limitLabelNames, nil)
+	limitWaitingDesc = prometheus.NewDesc("handoff_limit_waiting", "Handoffs that wait for a key with a limit.", limitLabelNames, nil)
+	limitPausedDesc  = prometheus.NewDesc("handoff_limit_paused", "1 if a key with a limit is paused because a provider throttles, else 0.", limitLabelNames, nil)
+	signalsDesc      = prometheus.NewDesc("handoff_rule_signals_total", "Signals of a rule by result: fired, refused, unmatched (by its condition), or paused.", []string{"rule", "result"}, nil)
 )
 
 func (e *engineCollector) collect(to chan<- prometheus.Metric) {
@@ -82,6 +93,71 @@ func (e *engineCollector) collect(to chan<- prometheus.Metric) {
 	e.collectAgents(to, directory)
 	e.collectBreakers(to, directory)
 	e.collectLocks(ctx, to)
+	e.collectSchedules(to, directory)
+	collectRules(to, directory)
+	e.collectLimits(ctx, to)
+}
+
+func (e *engineCollector) collectSchedules(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
+	for name, s := range directory.Schedules {
+		to <- counterMetric(instantsDesc, int64(s.FiredCount), name, "fired")
+		to <- counterMetric(instantsDesc, int64(s.RefusedCount), name, "refused")
+		to <- counterMetric(instantsDesc, int64(s.MissedCount), name, "missed")
+		to <- counterMetric(instantsDesc, int64(s.SkippedCount), name, "skipped")
+		late := 0.0
+		if since := schedule.LateSince(&s, e.now()); !since.IsZero() {
+			late = e.now().Sub(since).Seconds()
+		}
+		to <- gaugeMetric(lateDesc, late, name)
+	}
+}
+
+func collectRules(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
+	for name, r := range directory.Rules {
+		to <- counterMetric(signalsDesc, int64(r.FiredCount), name, "fired")
+		to <- counterMetric(signalsDesc, int64(r.RefusedCount), name, "refused")
+		to <- counterMetric(signalsDesc, int64(r.UnmatchedCount), name, "unmatched")
+		to <- counterMetric(signalsDesc, int64(r.PausedCount), name, "paused")
+	}
+}
+
+// limitsMax is how many keys with a limit a process exports by name; further ones are counted as
+// other. Their names may come from packages.
+const limitsMax = 100
+
+// collectLimits emits the keys with a limit. They are missing where they cannot be read.
+func (e *engineCollector) collectLimits(ctx context.Context, to chan<- prometheus.Metric) {
+	all, err := e.engine.KeyLimits().Statuses(ctx)
+	if err != nil {
+		return
+	}
+	type counts struct{ held, waiting, paused int }
+	sums := map[string]counts{}
+	for _, v := range all {
+		label := e.limitLabel(v.Key)
+		sum := sums[label]
+		sum.held, sum.waiting = sum.held+v.Held, sum.waiting+v.Waiting
+		if !v.PausedUntil.IsZero() {
+			sum.paused = 1
+		}
+		sums[label] = sum
+	}
+	for label, sum := range sums {
+		to <- gaugeMetric(limitHeldDesc, float64(sum.held), label)
+		to <- gaugeMetric(limitWaitingDesc, float64(sum.waiting), label)
+		to <- gaugeMetric(limitPausedDesc, float64(sum.paused), label)
+	}
+}
+
+// limitLabel returns the label value of a key, which stays while the process lives.
+func (e *engineCollector) limitLabel(key string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.limits[key] && len(e.limits) >= limitsMax {
+		return other
+	}
+	e.limits[key] = true
+	return key
 }
 
 func (e *engineCollector) label(agent string) string {
