@@ -85,8 +85,8 @@ func New(b *broker.Broker, cfg Config) (*Gateway, error) {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	g := &Gateway{cfg: cfg, ping: pingInterval}
-	g.waits = places{what: "waits and streams", all: WaitsMax, each: WaitsEach}
-	g.large = places{what: "large bodies", all: LargeMax, each: LargeEach}
+	g.waits = places{what: "waits and streams", all: waitsMax, each: waitsEach}
+	g.large = places{what: "large bodies", all: largeMax, each: largeEach}
 	g.waiting, g.endAll = context.WithCancel(context.Background())
 	g.api = api.New(b, api.Config{Remote: true, Pause: g.pause, RereadInterval: rereadInterval, Index: cfg.Index})
 	openAPI, err := OpenAPI(cfg.BasePath)

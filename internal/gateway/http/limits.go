@@ -8,11 +8,11 @@ import (
 
 // Limits of every gateway.
 const (
-	// WaitsMax bounds the waits and streams of a process, and WaitsEach those of one token.
-	WaitsMax, WaitsEach = 10_000, 1_000
-	// LargeMax bounds the bodies over largeBody that a process reads or works on, and LargeEach those of
+	// waitsMax bounds the waits and streams of a process, and waitsEach those of one token.
+	waitsMax, waitsEach = 10_000, 1_000
+	// largeMax bounds the bodies over largeBody that a process reads or works on, and largeEach those of
 	// one token.
-	LargeMax, LargeEach = 16, 4
+	largeMax, largeEach = 16, 4
 	largeBody           = 1 << 20
 )
 

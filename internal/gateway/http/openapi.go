@@ -113,7 +113,11 @@ func (d *document) add(rt *route) {
 		params = append(params, d.query(rt.fields, taken)...)
 	} else {
 		request := d.object(rt.in, taken)
-		required := rt.body != "*" || request["required"] != nil
+		fields, _ := request["required"].([]string)
+		required := len(fields) > 0
+		if rt.body != "*" {
+			required = slices.Contains(fields, rt.body)
+		}
 		if request["additionalProperties"] = false; rt.body != "*" {
 			request = request["properties"].(object)[rt.body].(object)
 		}

@@ -105,7 +105,7 @@ func (w *world) asked(key, question string) string {
 func TestPageSession(t *testing.T) {
 	w := newWorld(t, Config{})
 	nobody := &browser{world: w}
-	for _, path := range []string{"/ui", "/ui/board", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/t/x", "/ui/find?q=x"} {
+	for _, path := range []string{"/ui", "/ui/board", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/schedules", "/ui/t/x", "/ui/find?q=x"} {
 		nobody.visit(path, nil).has(t, http.StatusUnauthorized, "Sign in")
 		nobody.visit(path, nil, "Authorization: Bearer "+w.token("human", RoleAdmin)).has(t, http.StatusUnauthorized, "Sign in")
 	}
@@ -294,6 +294,52 @@ func TestPageLater(t *testing.T) {
 	}
 }
 
+// TestPageForms: the forms of a view have the fields that their operations take.
+func TestPageForms(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.register("lead", "coder")
+	b := w.signIn("human", RoleAdmin)
+	submit := func(field string) string {
+		return "/ui/t/" + want[view](w, w.post("lead", "/v1/handoffs", strings.Replace(pkg, "{", "{"+field+",", 1)), http.StatusAccepted).State.Ticket
+	}
+	send := func(path, op string, more ...string) {
+		t.Helper()
+		page := b.visit(path, nil).has(t, http.StatusOK)
+		form := regexp.MustCompile(`(?s)<form [^>]* id="f-` + op + `[^"]*">(.*?)</form>`).FindStringSubmatch(page)
+		if form == nil {
+			t.Fatalf("%s has no form to %s: %s", path, op, page)
+		}
+		values := url.Values{}
+		for _, input := range regexp.MustCompile(`<input[^>]* name="([^"]*)" value="([^"]*)"`).FindAllStringSubmatch(form[1], -1) {
+			values.Set(input[1], input[2])
+		}
+		for i := 0; i < len(more); i += 2 {
+			values.Set(more[i], more[i+1])
+		}
+		b.visit("/ui/act", values).has(t, http.StatusSeeOther)
+	}
+	send("/ui/t/"+w.asked("first", "may I?"), `answer-[^"]*-1`, "reason", "no") // it is denied
+	send("/ui/t/"+w.asked("second", "which branch?"), "answer", "text", "main")
+	const approval = `"approval":{"required":true}`
+	send(submit(approval), "approve")
+	denied := submit(approval)
+	send(denied, "deny", "reason", "not now")
+	send(denied, "redrive")
+	send(submit(`"priority":"low"`), "reroute", "to", "human", "reason", "again")
+	send(submit(`"priority":"high"`), "cancel")
+	send("/ui", "submit", "to", "coder", "task", "a task", "reason", "a reason")
+	for _, op := range []string{"pause", "resume"} {
+		send("/ui/agents/coder", op)
+	}
+	for op, body := range map[string]string{"PutSchedule": `{"name":"nightly","cron":"@daily",`, "PutRule": `{"name":"order",`} {
+		body += `"package":{"target":{"agent":"coder"},"reason":"r","task":{"description":"t"}}}`
+		want[any](t, w.send(w.token("boss", RoleAdmin), "POST", "/v1/ops/"+op, strings.NewReader(body)), http.StatusOK)
+	}
+	for _, op := range []string{"pause-schedule", "resume-schedule", "run-schedule", "pause-rule", "resume-rule"} {
+		send("/ui/schedules", op)
+	}
+}
+
 // TestPageSeveral: an act on several handoffs of a list first shows its effect and their number. Confirmed,
 // it is one operation for each, a refusal stops no other, and the page has the numbers and the reasons.
 func TestPageSeveral(t *testing.T) {
@@ -409,7 +455,7 @@ func TestPageHostile(t *testing.T) {
 	ack, _ := protocol.Marshal(map[string]any{"status": "conditional", "needs_context": []string{bad}, "reason": bad})
 	want[protocol.State](t, w.report(held.Lease, "acknowledge", string(ack)), http.StatusOK)
 	person := w.signIn("human", RoleAdmin)
-	for _, path := range []string{"/ui", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/t/" + ticket, "/ui/t/" + ticket + "?tab=package",
+	for _, path := range []string{"/ui", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/schedules", "/ui/t/" + ticket, "/ui/t/" + ticket + "?tab=package",
 		"/ui/t/" + ticket + "?tab=context", "/ui/t/" + ticket + "?tab=result", "/ui/t/" + ticket + "?tab=audit", "/ui/t/" + ticket + "?scale=1&tab=" + url.QueryEscape(bad),
 		"/ui/find?q=" + url.QueryEscape(bad), "/ui/t/" + url.PathEscape(`<script>`), "/ui/inbox?open=" + url.QueryEscape(bad), "/ui?did=answer&on=" + url.QueryEscape(bad)} {
 		a := person.visit(path, nil)
@@ -578,7 +624,7 @@ func TestPageQuestions(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.register("lead", "coder")
 	ticket := w.submit("one")
-	for _, path := range []string{"/ui", "/ui/board", "/ui/board?as=list", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/t/" + ticket} {
+	for _, path := range []string{"/ui", "/ui/board", "/ui/board?as=list", "/ui/inbox", "/ui/agents", "/ui/agents/coder", "/ui/schedules", "/ui/t/" + ticket} {
 		index := &counting{Answers: ask.Client{Asker: w.b}}
 		g, err := New(w.b, Config{Tokens: w.g.cfg.Tokens, Index: index})
 		if err != nil {

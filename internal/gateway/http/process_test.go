@@ -104,9 +104,9 @@ func (p *processes) processorTime() time.Duration {
 // TestFullOfStreams fills all places of a gateway with idle streams. Those beyond them are refused, of a
 // caller and of all callers; other requests are answered, and the memory of a stream is bounded.
 func TestFullOfStreams(t *testing.T) {
-	const files, kept = WaitsMax + 500, 160 << 10 // of each process, and bytes of a stream
+	const files, kept = waitsMax + 500, 160 << 10 // of each process, and bytes of a stream
 	if limit := testworld.Files(t); limit < files {
-		t.Skipf("needs %d open files for %d streams, and may open %d: raise ulimit -n", files, WaitsMax, limit)
+		t.Skipf("needs %d open files for %d streams, and may open %d: raise ulimit -n", files, waitsMax, limit)
 	}
 	p := newProcesses(t)
 	p.send(p.token("root", RoleAdmin), "POST", "/v1/ops/PutAgent", strings.NewReader(`{"profile":{"id":"coder"}}`))
@@ -114,22 +114,22 @@ func TestFullOfStreams(t *testing.T) {
 	path := "/v1/handoffs/" + ticket + "/events"
 	before := p.memory()
 	var streams []net.Conn
-	for i := range WaitsMax {
-		name := fmt.Sprint("watcher-", i/WaitsEach)
+	for i := range waitsMax {
+		name := fmt.Sprint("watcher-", i/waitsEach)
 		conn, status := p.open(p.token(name, RoleReader), path)
 		if status != http.StatusOK {
-			t.Fatalf("stream %d of %d is refused: %d", i, WaitsMax, status)
+			t.Fatalf("stream %d of %d is refused: %d", i, waitsMax, status)
 		}
 		streams = append(streams, conn)
-		if i != WaitsEach-1 {
+		if i != waitsEach-1 {
 			continue
 		}
 		if p := p.get(name, path).problem(t); p.Code != protocol.CodeBusy {
 			t.Errorf("a stream beyond those of a caller: %+v", p)
 		}
 	}
-	each := (p.memory() - before) / WaitsMax
-	t.Logf("%d streams, %d KiB each", WaitsMax, each>>10)
+	each := (p.memory() - before) / waitsMax
+	t.Logf("%d streams, %d KiB each", waitsMax, each>>10)
 	if each > kept && !testworld.Race {
 		t.Errorf("a stream takes %d bytes, and at most %d are meant", each, kept)
 	}

@@ -62,6 +62,9 @@ func requestOf(rt *route, r *http.Request, body []byte) (request []byte, chain b
 	for name := range query {
 		return nil, false, protocol.Errorf(protocol.CodeUnknownField, protocol.CutText(name, protocol.NameBytesMax), "is no parameter of %s %s", rt.method, rt.path)
 	}
+	if key := r.Header.Get(headerKey); key != "" && rt.op == "SendSignal" {
+		fields["id"] = key
+	}
 	if request, err = json.Marshal(fields); err != nil {
 		return nil, false, err
 	}
@@ -74,7 +77,7 @@ func withBody(rt *route, request []byte, key string, body []byte) (_ []byte, err
 	switch {
 	case rt.body == "" && len(body) > 0:
 		return nil, malformed("body", "%s %s takes none", rt.method, rt.path)
-	case len(body) == 0 && (rt.body == "" || rt.body == "*"):
+	case len(body) == 0 && (rt.body == "" || rt.body == "*" || rt.body == "payload"):
 		return request, nil
 	case rt.body == "*":
 		return joined(request, body)

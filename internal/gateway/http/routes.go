@@ -72,6 +72,7 @@ var routes = []route{
 	{method: "POST", path: "/v1/lease/variables", op: "SetVariables", body: "*"},
 	{method: "GET", path: "/v1/lease/workspace", op: "HeldWorkspace"},
 	{method: "GET", path: "/v1/inbox", op: "Inbox"},
+	{method: "POST", path: "/v1/signals/{name}", op: "SendSignal", body: "payload"},
 }
 
 // allRoutes are routes, and one for each other operation.

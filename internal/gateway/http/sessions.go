@@ -19,8 +19,8 @@ import (
 // with the token.
 
 const (
-	// LinkTimeout is how long a link to sign in works, once.
-	LinkTimeout = time.Hour
+	// linkTimeout is how long a link to sign in works, once.
+	linkTimeout = time.Hour
 	linkPrefix  = "link_"
 	linksMax    = 100
 )
@@ -33,7 +33,7 @@ type link struct {
 }
 
 // NewLink adds a link to a file and returns its secret. It signs in as the token of a name, once,
-// within LinkTimeout. The oldest of more than 100 links are removed.
+// within linkTimeout. The oldest of more than 100 links are removed.
 func NewLink(path, name string) (secret string, err error) {
 	var raw [tokenBytes]byte
 	_, _ = rand.Read(raw[:]) // which does not fail
@@ -44,7 +44,7 @@ func NewLink(path, name string) (secret string, err error) {
 			return protocol.Errorf(protocol.CodeNotFound, "name", "no token is called %s; handoff token new makes one", protocol.CutText(name, 64))
 		}
 		file.Links = slices.DeleteFunc(file.Links, func(l link) bool { return l.Until.Before(now) })
-		file.Links = append(file.Links, link{hashOf(secret), name, now.Add(LinkTimeout).Truncate(time.Second)})
+		file.Links = append(file.Links, link{hashOf(secret), name, now.Add(linkTimeout).Truncate(time.Second)})
 		file.Links = file.Links[max(0, len(file.Links)-linksMax):]
 		return nil
 	})

@@ -23,8 +23,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// RequestBytesMax bounds a request.
-const RequestBytesMax = 4 << 20
+// requestBytesMax bounds a request.
+const requestBytesMax = 4 << 20
 
 // Config configures a Gateway.
 type Config struct {
@@ -83,7 +83,7 @@ func method[R mcp.Result](g *Gateway, name string, do func(*caller, context.Cont
 // Handler serves over streamable HTTP, without sessions. The gateway above it checks the host.
 func (g *Gateway) Handler() http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return g.server },
-		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: RequestBytesMax,
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: requestBytesMax,
 			PropagateRequestCancellation: true, DisableLocalhostProtection: true})
 }
 

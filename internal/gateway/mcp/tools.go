@@ -100,7 +100,7 @@ func decode(raw json.RawMessage, schema *jsonschema.Schema, into any) error {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
-	if err := protocol.DecodeStrict(raw, "arguments", RequestBytesMax, into); err != nil {
+	if err := protocol.DecodeStrict(raw, "arguments", requestBytesMax, into); err != nil {
 		return err
 	}
 	var values map[string]any

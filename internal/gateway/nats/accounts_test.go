@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
@@ -82,7 +82,7 @@ func TestAcrossAccounts(t *testing.T) {
 	w.open(natsgateway.Config{})
 	first.kill()
 	close(finish)
-	if state := w.until(ticket, broker.Closed); state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
+	if state := w.until(ticket, brokertest.Closed); state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
 		t.Errorf("ended %s, %d attempts: %s", state.Outcome, state.AttemptsTotal, state.Message)
 	}
 	if result, _, err := w.b.Result(w.ctx, ticket); err != nil || len(result.Body) < len(large) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -30,7 +30,7 @@ func BenchmarkLife(b *testing.B) {
 				w.open(natsgateway.Config{})
 				w.run(worker.New(w.client("coder"), cfg, handle))
 			}
-			w.until(w.submit("coder", nil), broker.Closed) // all is there
+			w.until(w.submit("coder", nil), brokertest.Closed) // all is there
 			<-ended
 			b.ResetTimer()
 			const ahead = 64
@@ -43,7 +43,7 @@ func BenchmarkLife(b *testing.B) {
 					<-ended
 				}
 			}
-			w.until(last, broker.Closed)
+			w.until(last, brokertest.Closed)
 		})
 	}
 }

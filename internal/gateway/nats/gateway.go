@@ -150,8 +150,8 @@ const (
 	drainTimeout = 5 * time.Second
 	// sweepInterval is how often expired chunks are evicted.
 	sweepInterval = time.Second
-	// retryRequestsAfter and retryHeldAfter are when a refused agent asks again: requests end
-	// sooner than bodies.
+	// An agent with too many requests may try again after retryRequestsAfter, one whose bodies hold
+	// too many bytes after retryHeldAfter: requests end sooner.
 	retryRequestsAfter = 200 * time.Millisecond
 	retryHeldAfter     = time.Second
 	// rereadInterval is how often a request that waits reads the head without a hint.

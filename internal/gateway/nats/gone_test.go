@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/api"
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
@@ -56,13 +56,13 @@ func TestAGatewayVanishesInTheMiddle(t *testing.T) {
 	first.kill()
 	close(finish)
 	for _, ticket := range tickets {
-		state := w.until(ticket, broker.Closed)
+		state := w.until(ticket, brokertest.Closed)
 		if state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
 			t.Errorf("ended %s (%s), %d attempts", state.Outcome, state.Message, state.AttemptsTotal)
 		}
 	}
 	// And what comes now goes through the second.
-	w.until(w.submit("coder", nil), broker.Closed)
+	w.until(w.submit("coder", nil), brokertest.Closed)
 	_ = second
 }
 
@@ -91,7 +91,7 @@ func TestWorkersWaitForAGateway(t *testing.T) {
 		t.Errorf("closed without a gateway: %s", s.Outcome)
 	}
 	w.open(natsgateway.Config{})
-	if s := w.until(ticket, broker.Closed); s.Outcome != protocol.OutcomeSuccess || s.AttemptsTotal != 1 {
+	if s := w.until(ticket, brokertest.Closed); s.Outcome != protocol.OutcomeSuccess || s.AttemptsTotal != 1 {
 		t.Errorf("ended %s, %d attempts", s.Outcome, s.AttemptsTotal)
 	}
 }
@@ -121,7 +121,7 @@ func TestPausedBehindAGateway(t *testing.T) {
 	if err := w.b.PutProfile(w.ctx, paused); err != nil {
 		t.Fatal(err)
 	}
-	w.until(ticket, broker.Closed)
+	w.until(ticket, brokertest.Closed)
 }
 
 // An engine that is restarted takes nothing along either: gateways and workers find
@@ -166,10 +166,10 @@ func TestTheEngineIsRestarted(t *testing.T) {
 	}
 	close(finish)
 	start(port)
-	if s := w.until(ticket, broker.Closed); s.Outcome != protocol.OutcomeSuccess || s.AttemptsTotal != 1 {
+	if s := w.until(ticket, brokertest.Closed); s.Outcome != protocol.OutcomeSuccess || s.AttemptsTotal != 1 {
 		t.Errorf("ended %s, %d attempts", s.Outcome, s.AttemptsTotal)
 	}
-	w.until(w.submit("coder", nil), broker.Closed)
+	w.until(w.submit("coder", nil), brokertest.Closed)
 }
 
 // What comes for a claim that was given up goes back, as long as the client lives.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -49,7 +49,7 @@ echo "$T"
 	if err := os.WriteFile(script+".finish", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	state := w.until(ticket, broker.Closed)
+	state := w.until(ticket, brokertest.Closed)
 	if state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
 		t.Fatalf("ended %s, %d attempts: %s", state.Outcome, state.AttemptsTotal, state.Message)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -55,7 +55,7 @@ func TestGatewaysComeAndGo(t *testing.T) {
 		}
 	}
 	for _, ticket := range tickets {
-		state := w.until(ticket, broker.Closed)
+		state := w.until(ticket, brokertest.Closed)
 		if state.Outcome != protocol.OutcomeSuccess || state.AttemptsTotal != 1 {
 			t.Errorf("%s ended %s (%s), %d attempts", ticket, state.Outcome, state.Message, state.AttemptsTotal)
 		}

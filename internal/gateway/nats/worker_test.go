@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/supervisor"
@@ -211,7 +212,7 @@ func (w *world) livesEnd(t *testing.T) {
 				}
 				return
 			}
-			state := w.until(ticket, broker.Closed)
+			state := w.until(ticket, brokertest.Closed)
 			if state.Outcome != want.outcome {
 				t.Errorf("ended %s (%s %s), want %s", state.Outcome, state.Reason, state.Message, want.outcome)
 			}

@@ -20,20 +20,18 @@ import (
 
 // act is an act that a viewer may take: one form, and one operation.
 type act struct {
-	Op, Label string
-	Does      string // its effect, before it is done
-	Key       string // of the keyboard
-	First     bool   // the likely one
-	Args      []typed
-	Fields    []field
-	Refused   bool   // a moment ago: its fields have the typed texts
-	Here      string // the view that the answer returns to
-	Base      string
+	deed
+	Op      string
+	First   bool // the likely one
+	Args    []typed
+	Refused bool   // a moment ago: its fields have the typed texts
+	Here    string // the view that the answer returns to
+	Base    string
 }
 
 // ID names the form within its page.
 func (a act) ID() string {
-	return strings.Trim(strings.Join([]string{"f", a.Op, short(cmp.Or(a.arg("ticket"), a.arg("agent"))), a.arg("deny"), a.arg("let-others")}, "-"), "-")
+	return strings.Trim(strings.Join([]string{"f", a.Op, short(cmp.Or(a.arg("ticket"), a.arg("agent"))) + a.arg("name"), a.arg("deny"), a.arg("let-others")}, "-"), "-")
 }
 
 // field is an input of a form.
@@ -46,16 +44,15 @@ type field struct {
 // Open reports that a person sees the fields at once.
 func (a act) Open() bool { return a.First || a.Refused }
 
-// deed is an act of the page: the operation of the api that it is, its form, and its words when it is done.
-// {agent} and {source} in its words are those of the handoff, {name} is the agent that it is about.
+// deed is an act of the page: the operation of the api that it is, its words when it is done, and its form.
+// A second word in its name is the kind of an answer. {agent} and {source} in its words are those of the handoff, {name} is the agent that it is about.
 type deed struct {
-	operation, done  string
-	label, does, key string
-	fields           []field
-	do               func(context.Context, *api.Session, url.Values) (string, error)
+	Operation, Done string
+	Label           string
+	Does            string // its effect, before it is done
+	Key             string // of the keyboard
+	Fields          []field
 }
-
-type form = url.Values
 
 var (
 	why     = field{Name: "reason", Label: "Why", Kind: "text"}
@@ -65,107 +62,77 @@ var (
 )
 
 var deeds = map[string]deed{
-	explain.OpAnswer: {"Answer", "has your answer and goes on",
-		"Answer", "{agent} gets your answer, and the work goes on where it stopped.", "a", nil, on(answer)},
-	explain.OpApprove: {"Approve", "is approved, and its agent gets it now",
-		"Approve", "{name} gets it now. This approval is for this handoff and this agent alone.", "a", nil, verdict((*api.Session).Approve)},
-	explain.OpDeny: {"Deny", "is denied",
-		"Deny…", "It closes, and {source} reads your reason.", "x", []field{needed}, verdict((*api.Session).Deny)},
-	explain.OpReroute: {"Reroute", "goes to another agent",
-		"Reroute…", "Another agent gets it, and {agent} no longer has it.", "r", []field{another, why},
-		on(func(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-			return s.Reroute(ctx, api.Reroute{Ticket: ticket, To: f.Get("to"), Reason: f.Get("reason")})
-		})},
-	explain.OpRedrive: {"Redrive", "was submitted again",
-		"Submit it again", "The same package is a new handoff.", "a", nil,
-		on(func(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-			return s.Redrive(ctx, api.Redrive{Ticket: ticket, Again: f.Get("again") != ""})
-		})},
-	explain.OpDismiss: {"Dismiss", "is no longer in the inbox",
-		"Leave it at that", "It leaves the inbox, and stays closed.", "x", nil, because((*api.Session).Dismiss)},
-	explain.OpRollback: {"RollBack", "goes back to its source, undone",
-		"Roll it back…", "It goes back to {source}, undone.", "", []field{needed}, because((*api.Session).RollBack)},
-	explain.OpRaise: {"Raise", "has more to spend",
-		"Raise its limit…", "It goes on with so much more.", "a", nil, on(raise)},
-	"cancel": {"Cancel", "is being cancelled",
-		"Cancel…", "It ends. A worker that has it is asked to stop.", "", []field{why},
-		on(func(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-			return s.Cancel(ctx, api.Cancel{Ticket: ticket, Reason: f.Get("reason")})
-		})},
-	"submit": {"Submit", "was handed off",
-		"Hand it off", "The agent gets it as soon as a worker is free.", "", nil, submit},
-	explain.OpResume: {"ResumeAgent", "takes handoffs again",
-		"Resume {name}", "Its workers take handoffs again.", "", nil, of((*api.Session).ResumeAgent)},
-	"pause": {"PauseAgent", "is paused; its handoffs wait",
-		"Pause {name}", "Its workers finish their handoffs, and take no more. Offers wait.", "", nil, of((*api.Session).PauseAgent)},
-	explain.OpResetBreaker: {"ResetBreaker", "has a closed breaker",
-		"Close the breaker of {name}", "Its handoffs go on at once. Do it once the agent has recovered.", "", nil,
-		func(ctx context.Context, s *api.Session, f form) (string, error) {
-			status, err := s.ResetBreaker(ctx, f.Get("agent"))
-			return status.Agent, err
-		}},
+	explain.OpAnswer:       {"Answer", "has your answer and goes on", "Answer", "{agent} gets your answer, and the work goes on where it stopped.", "a", nil},
+	"answer permit":        {"Answer", "has your answer and goes on", "Permit", "{agent} gets the permission, and goes on.", "a", nil},
+	"answer deny":          {"Answer", "has your answer and goes on", "Deny…", "It closes, and {source} reads your reason.", "x", []field{needed}},
+	"answer let-others":    {"Answer", "has your answer and goes on", "Let another agent have it…", "{agent} does not get it, and another agent is asked.", "", []field{needed}},
+	explain.OpApprove:      {"Approve", "is approved, and its agent gets it now", "Approve", "{name} gets it now. This approval is for this handoff and this agent alone.", "a", nil},
+	explain.OpDeny:         {"Deny", "is denied", "Deny…", "It closes, and {source} reads your reason.", "x", []field{needed}},
+	explain.OpReroute:      {"Reroute", "goes to another agent", "Reroute…", "Another agent gets it, and {agent} no longer has it.", "r", []field{another, why}},
+	explain.OpRedrive:      {"Redrive", "was submitted again", "Submit it again", "The same package is a new handoff.", "a", nil},
+	explain.OpDismiss:      {"Dismiss", "is no longer in the inbox", "Leave it at that", "It leaves the inbox, and stays closed.", "x", nil},
+	explain.OpRollback:     {"RollBack", "goes back to its source, undone", "Roll it back…", "It goes back to {source}, undone.", "", []field{needed}},
+	explain.OpRaise:        {"Raise", "has more to spend", "Raise its limit…", "It goes on with so much more.", "a", nil},
+	"cancel":               {"Cancel", "is being cancelled", "Cancel…", "It ends. A worker that has it is asked to stop.", "", []field{why}},
+	"submit":               {"Submit", "was handed off", "Hand it off", "The agent gets it as soon as a worker is free.", "", []field{another, {Name: "task", Label: "The task", Kind: "area", Required: true}, {Name: "reason", Label: "Why this handoff", Kind: "text", Required: true}}},
+	explain.OpResume:       {"ResumeAgent", "takes handoffs again", "Resume {name}", "Its workers take handoffs again.", "", nil},
+	"pause":                {"PauseAgent", "is paused; its handoffs wait", "Pause {name}", "Its workers finish their handoffs, and take no more. Offers wait.", "", nil},
+	"pause-schedule":       {"PauseSchedule", "is paused", "Pause", "It begins no handoff until it is resumed. Open handoffs continue.", "", nil},
+	"resume-schedule":      {"ResumeSchedule", "goes on", "Resume", "It begins handoffs again, and makes up for none of the pause.", "", nil},
+	"run-schedule":         {"RunSchedule", "is submitted", "Run now", "It begins a handoff now, in addition to its instants.", "", nil},
+	"pause-rule":           {"PauseRule", "is paused", "Pause", "The signals of the pause begin nothing. Open handoffs continue.", "", nil},
+	"resume-rule":          {"ResumeRule", "goes on", "Resume", "Signals begin handoffs again.", "", nil},
+	explain.OpResetBreaker: {"ResetBreaker", "has a closed breaker", "Close the breaker of {name}", "Its handoffs go on at once. Do it once the agent has recovered.", "", nil},
 }
 
-// on is a deed on a ticket that returns its state.
-func on(do func(context.Context, *api.Session, string, form) (protocol.State, error)) func(context.Context, *api.Session, form) (string, error) {
-	return func(ctx context.Context, s *api.Session, f form) (string, error) {
-		state, err := do(ctx, s, f.Get("ticket"), f)
-		return cmp.Or(state.Ticket, f.Get("ticket")), err
-	}
-}
-
-// because is a deed on a ticket that takes no more than a reason.
-func because(do func(*api.Session, context.Context, string, string) (protocol.State, error)) func(context.Context, *api.Session, form) (string, error) {
-	return on(func(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-		return do(s, ctx, ticket, f.Get("reason"))
-	})
-}
-
-func verdict(do func(*api.Session, context.Context, api.Verdict) (protocol.State, error)) func(context.Context, *api.Session, form) (string, error) {
-	return on(func(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-		return do(s, ctx, api.Verdict{Ticket: ticket, Agent: f.Get("to"), Reason: f.Get("reason")})
-	})
-}
-
-// of is a deed on an agent.
-func of(do func(*api.Session, context.Context, string) (protocol.Profile, error)) func(context.Context, *api.Session, form) (string, error) {
-	return func(ctx context.Context, s *api.Session, f form) (string, error) {
-		p, err := do(s, ctx, f.Get("agent"))
-		return p.ID, err
-	}
-}
-
-func answer(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-	a := protocol.Answer{Text: f.Get("text"), Permit: f.Get("permit") != "", Deny: f.Get("deny") != "", LetOthers: f.Get("let-others") != ""}
-	a.Question, _ = strconv.Atoi(f.Get("question"))
-	if a.Deny {
-		a.DenyReason = f.Get("reason")
-	}
-	for name, values := range f {
-		if name, is := strings.CutPrefix(name, "var."); is && values[0] != "" {
-			if a.Variables == nil {
-				a.Variables = map[string]json.RawMessage{}
+// requestOf makes the request of the operation of a form.
+func requestOf(form url.Values) any {
+	ticket := form.Get("ticket")
+	has := func(name string) bool { return form.Get(name) != "" }
+	number := func(name string) (n int64) { n, _ = strconv.ParseInt(form.Get(name), 10, 64); return n }
+	switch form.Get("op") {
+	case explain.OpAnswer:
+		a := protocol.Answer{Question: int(number("question")), Text: form.Get("text"), Permit: has("permit"), Deny: has("deny"), LetOthers: has("let-others"), Variables: map[string]json.RawMessage{}}
+		if a.Deny {
+			a.DenyReason = form.Get("reason")
+		}
+		for name := range form {
+			if variable, is := strings.CutPrefix(name, "var."); is && has(name) {
+				a.Variables[variable] = api.JSONOrText(form.Get(name))
 			}
-			a.Variables[name] = api.JSONOrText(values[0])
+		}
+		return map[string]any{"ticket": ticket, "answer": a}
+	case explain.OpRaise:
+		return map[string]any{"ticket": ticket, "more": protocol.Amounts{Tokens: number("tokens"), Handoffs: number("handoffs"), Agents: number("agents"), CostMicros: number("cost_micros")}}
+	case explain.OpRedrive:
+		return api.Redrive{Ticket: ticket, Again: has("again")}
+	case "submit":
+		return map[string]any{"package": map[string]any{"key": form.Get("key"), "source": form.Get("source"), "reason": form.Get("reason"),
+			"target": map[string]string{"agent": strings.TrimSpace(form.Get("to"))}, "task": map[string]string{"description": form.Get("task")}}}
+	}
+	request := map[string]string{}
+	for _, name := range []string{"ticket", "agent", "name", "to", "reason"} {
+		if has(name) {
+			request[name] = form.Get(name)
 		}
 	}
-	if err := a.Validate(); err != nil {
-		return protocol.State{}, err
+	return request
+}
+
+// do performs the operation of a form, and returns the ticket or the agent that it was about.
+func (x *request) do(ctx context.Context, form url.Values) (about string, err error) {
+	body, err := protocol.Marshal(requestOf(form))
+	if err != nil {
+		return "", err
 	}
-	return s.Answer(ctx, ticket, a)
-}
-
-func raise(ctx context.Context, s *api.Session, ticket string, f form) (protocol.State, error) {
-	number := func(name string) (n int64) { n, _ = strconv.ParseInt(f.Get(name), 10, 64); return n }
-	more := protocol.Amounts{Tokens: number("tokens"), Handoffs: number("handoffs"), Agents: number("agents"), CostMicros: number("cost_micros")}
-	return s.Raise(ctx, ticket, more)
-}
-
-func submit(ctx context.Context, s *api.Session, f form) (string, error) {
-	pkg := protocol.Package{Key: f.Get("key"), Source: f.Get("source"), Target: protocol.Target{Agent: strings.TrimSpace(f.Get("to"))},
-		Reason: f.Get("reason"), Task: protocol.Task{Description: f.Get("task")}}
-	state, err := s.Submit(ctx, pkg)
-	return state.Ticket, err
+	answer, err := api.OperationOf(deeds[form.Get("op")].Operation).Do(ctx, x.session, body)
+	switch answer := answer.(type) {
+	case api.Submitted:
+		about = answer.State.Ticket
+	case protocol.State:
+		about = answer.Ticket
+	}
+	return cmp.Or(about, form.Get("ticket"), form.Get("agent"), form.Get("name")), err
 }
 
 // act does one act, and returns to the view that it was sent from.
@@ -183,8 +150,8 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := p.request(w, r, caller)
-	form := r.PostForm
-	done, known := deeds[form.Get("op")]
+	form, op := r.PostForm, r.PostForm.Get("op")
+	_, known := deeds[op]
 	switch {
 	case err != nil:
 	case !known:
@@ -196,54 +163,40 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		p.show(x, "problem", func(*request) (any, error) { return nil, err })
 		return
 	}
-	for name, values := range form { // browsers send a line break as two characters
+	for _, values := range form { // browsers send a line break as two characters
 		for i := range values {
-			form[name][i] = strings.ReplaceAll(values[i], "\r\n", "\n")
+			values[i] = strings.ReplaceAll(values[i], "\r\n", "\n")
 		}
 	}
-	defer p.counts.forget()
-	defer p.fleets.forget()
-	defer p.lanes.forget()
+	defer p.forget()
 	if form.Get("bulk") != "" {
 		p.bulk(x, form)
 		return
 	}
-	about, err := done.do(r.Context(), x.session, form)
-	if err == nil {
-		to := p.here(r)
-		if form.Get("op") == "submit" || form.Get("op") == explain.OpRedrive {
-			to = p.cfg.BasePath + "/ui/t/" + about
-		}
-		http.Redirect(w, r, linkWith(to, "did", form.Get("op"), "on", about), http.StatusSeeOther)
+	about, err := x.do(r.Context(), form)
+	if err != nil {
+		p.again(x, x.explained(err, form.Get("ticket")))
 		return
 	}
-	x.refused = x.explained(err, form.Get("ticket"))
-	p.again(x, form)
+	to := p.here(r)
+	if op == "submit" || op == explain.OpRedrive {
+		to = p.cfg.BasePath + "/ui/t/" + about
+	}
+	http.Redirect(w, r, linkWith(to, "did", op, "on", about), http.StatusSeeOther)
 }
 
+// refusedKey is the key of the error of an act in the context of the view that is shown again.
+type refusedKey struct{}
+
 // again shows the view of a form whose act was refused, with the typed texts.
-func (p *Page) again(x *request, form url.Values) {
-	at, _ := url.Parse(p.here(x.Request))
-	x.Request = x.Clone(x.Context())
-	x.URL = at
-	x.frame.Here = at.RequestURI()
-	path := strings.TrimPrefix(at.Path, p.cfg.BasePath)
-	switch ticket, is := strings.CutPrefix(path, "/ui/t/"); {
-	case is:
-		x.SetPathValue("ticket", ticket)
-		p.show(x, "handoff", p.handoff)
-	case path == "/ui/inbox":
-		query := at.Query()
-		query.Set("open", form.Get("ticket"))
-		at.RawQuery = query.Encode()
-		p.show(x, "inbox", p.inbox)
-	case path == "/ui" || path == "/ui/":
-		p.show(x, "fleet", p.fleet)
-	case path == "/ui/board":
-		p.show(x, "board", p.board)
-	default:
-		p.show(x, "problem", func(*request) (any, error) { return nil, x.refused })
+func (p *Page) again(x *request, err error) {
+	at, _ := url.Parse(strings.TrimPrefix(p.here(x.Request), p.cfg.BasePath))
+	if ticket := x.PostForm.Get("ticket"); at.Path == "/ui/inbox" && ticket != "" {
+		at, _ = url.Parse(linkWith(at.String(), "open", ticket))
 	}
+	view := x.Clone(context.WithValue(x.Context(), refusedKey{}, err))
+	view.Method, view.URL = http.MethodGet, at
+	p.mux.ServeHTTP(x.w, view)
 }
 
 // explained adds to a refusal who was first.
@@ -275,7 +228,7 @@ func (x *request) decided(ticket string) string {
 		for _, e := range changes[i].Record.Events {
 			if words := decisions[e.EventType()]; words != "" {
 				by, _ := explain.Event(e)
-				return explain.By(cmp.Or(by, "a supervisor")) + " " + words + " " + x.ago(e.When()) + "."
+				return explain.By(cmp.Or(by, "a supervisor")) + " " + words + " " + x.frame.Ago(e.When()) + "."
 			}
 		}
 	}
@@ -298,7 +251,7 @@ func toastOf(r *http.Request) *toast {
 			}
 		}
 	}
-	t := &toast{Words: done.done, Agent: q.Get("on")}
+	t := &toast{Words: done.Done, Agent: q.Get("on")}
 	if ticket, err := protocol.ParseTicket(q.Get("on")); err == nil {
 		t.Ticket, t.Agent = ticket, ""
 	} else if protocol.CheckID("on", t.Agent) != nil {
@@ -311,11 +264,12 @@ func toastOf(r *http.Request) *toast {
 // and a name; the arguments are pairs, too.
 func (x *request) newAct(op string, about *strings.Replacer, args ...string) (act, bool) {
 	d, known := deeds[op]
-	a := act{Op: op, Label: about.Replace(d.label), Does: about.Replace(d.does), Key: d.key, Fields: slices.Clone(d.fields), Here: x.frame.Here, Base: x.frame.Base}
+	d.Label, d.Does, d.Fields = about.Replace(d.Label), about.Replace(d.Does), slices.Clone(d.Fields)
+	a := act{deed: d, Op: op, Here: x.frame.Here, Base: x.frame.Base}
 	for i := 0; i+1 < len(args); i += 2 {
 		a.Args = append(a.Args, typed{args[i], args[i+1]})
 	}
-	return a, known && x.may(d.operation)
+	return a, known && x.may(d.Operation)
 }
 
 // actsOf makes forms of the actions of an explanation, and of those that are always possible. Actions that
@@ -381,62 +335,53 @@ func (a act) arg(name string) string {
 
 // actOf makes the form of one action.
 func (x *request) actOf(s protocol.State, action explain.Action) (a act, may bool) {
-	arg, agent, source := action.Args, explain.Person(cmp.Or(s.Agent, s.TargetWords())), explain.Person(s.Source)
+	arg, agent := action.Args, explain.Person(cmp.Or(s.Agent, s.TargetWords()))
 	name := agent
 	if s.Gate != nil {
 		name = explain.Person(s.Gate.Agent)
 	}
-	name = cmp.Or(arg["agent"], name)
-	about := strings.NewReplacer("{agent}", agent, "{source}", source, "{name}", name)
+	about := strings.NewReplacer("{agent}", agent, "{source}", explain.Person(s.Source), "{name}", cmp.Or(arg["agent"], name))
 	if agent := arg["agent"]; agent != "" {
 		return x.newAct(action.Op, about, "agent", agent)
 	}
-	a, may = x.newAct(action.Op, about, "ticket", s.Ticket)
-	switch action.Op {
+	op, args := action.Op, []string{"ticket", s.Ticket}
+	has := func(name string) bool { _, is := arg[name]; return is }
+	add := func(name, value string) { args = append(args, name, value) }
+	var fields []field
+	switch op {
 	case explain.OpAnswer:
-		a.Args = append(a.Args, typed{"question", arg["question"]})
-		a.answers(arg, agent, source)
+		add("question", arg["question"])
+		for _, kind := range []string{"permit", "deny", "let-others"} { // one that lets others is a denial
+			if has(kind) {
+				op = action.Op + " " + kind
+				add(kind, "1")
+			}
+		}
+		for _, name := range strings.Fields(arg["set"]) {
+			fields = append(fields, field{Name: "var." + name, Label: name, Kind: "text", Required: true})
+		}
+		if has("text") && !has("deny") {
+			fields = append(fields, inWords)
+		}
 	case explain.OpApprove:
-		if a.First = true; s.Gate != nil {
-			a.Args = append(a.Args, typed{"to", s.Gate.Agent})
+		if s.Gate != nil {
+			add("agent", s.Gate.Agent)
 		}
 	case explain.OpRedrive:
-		if a.First = true; arg["again"] != "" {
-			a.Label += ", to all agents"
-			a.Args = append(a.Args, typed{"again", "1"})
+		if arg["again"] != "" {
+			add("again", "1")
 		}
 	case explain.OpRaise:
-		name := map[string]string{"max_cost_micros": "cost_micros", "max_handoffs": "handoffs", "max_agents": "agents"}[arg["limit"]]
-		name = cmp.Or(name, "tokens")
-		a.Fields = []field{{Name: name, Label: "How many more " + strings.ReplaceAll(name, "_micros", ", in millionths"), Kind: "number", Required: true}}
+		name := cmp.Or(map[string]string{"max_cost_micros": "cost_micros", "max_handoffs": "handoffs", "max_agents": "agents"}[arg["limit"]], "tokens")
+		fields = []field{{Name: name, Label: "How many more " + strings.ReplaceAll(name, "_micros", ", in millionths"), Kind: "number", Required: true}}
+	}
+	a, may = x.newAct(op, about, args...)
+	a.Op, a.Fields = action.Op, append(a.Fields, fields...)
+	a.First = slices.Contains([]string{explain.OpAnswer, "answer permit", explain.OpApprove, explain.OpRedrive}, op)
+	if a.arg("again") != "" {
+		a.Label += ", to all agents"
 	}
 	return a, may
-}
-
-// answers makes an answer one of its kinds: to permit, to deny, to let another agent have it, or in words.
-func (a *act) answers(arg map[string]string, agent, source string) {
-	has := func(name string) bool { _, is := arg[name]; return is }
-	yes := func(name string) { a.Args = append(a.Args, typed{name, "1"}) }
-	switch {
-	case has("let-others"):
-		a.Label, a.Does, a.Key, a.Fields = "Let another agent have it…", agent+" does not get it, and another agent is asked.", "", []field{needed}
-		yes("deny")
-		yes("let-others")
-	case has("deny"):
-		a.Label, a.Does, a.Key, a.Fields = "Deny…", "It closes, and "+source+" reads your reason.", "x", []field{needed}
-		yes("deny")
-	case has("permit"):
-		a.Label, a.Does, a.First = "Permit", agent+" gets the permission, and goes on.", true
-		yes("permit")
-	default:
-		a.First = true
-	}
-	for _, name := range strings.Fields(arg["set"]) {
-		a.Fields = append(a.Fields, field{Name: "var." + name, Label: name, Kind: "text", Required: true})
-	}
-	if has("text") && !has("deny") {
-		a.Fields = append(a.Fields, inWords)
-	}
 }
 
 // submitAct is the form to hand something off.
@@ -452,11 +397,6 @@ func (x *request) submitAct(agents []api.AgentStatus) *act {
 	var names []string
 	for _, agent := range agents {
 		names = append(names, agent.ID)
-	}
-	a.Fields = []field{
-		another,
-		{Name: "task", Label: "The task", Kind: "area", Required: true},
-		{Name: "reason", Label: "Why this handoff", Kind: "text", Required: true},
 	}
 	a.Fields[0].Choices = names
 	if all := []act{a}; x.refused != nil {

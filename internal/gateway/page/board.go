@@ -1,6 +1,8 @@
 package page
 
 import (
+	"context"
+	"fmt"
 	"html/template"
 	"net/url"
 	"slices"
@@ -79,7 +81,6 @@ func filterOf(q url.Values) (f ask.Filter, filters []typed) {
 // board shows columns, or a list. Columns are a count and two lists: three questions, and a
 // fourth while a handoff is at a gate.
 func (p *Page) board(x *request) (any, error) {
-	x.frame.Page, x.frame.Title = "board", "Board"
 	q := x.URL.Query()
 	filter, filters := filterOf(q)
 	filter = x.caller.Scope(filter)
@@ -105,7 +106,7 @@ func (p *Page) board(x *request) (any, error) {
 			v.Next = template.URL(keep.Encode())
 		}
 		for _, a := range bulkActs {
-			if x.may(deeds[a.Op].operation) {
+			if x.may(deeds[a.Op].Operation) {
 				v.Acts = append(v.Acts, a)
 			}
 		}
@@ -186,7 +187,8 @@ func columnOf(phase protocol.Phase, agent string, gate protocol.GateKind) int {
 	return 0
 }
 
-// waitWords reads the states of the cards, and describes the wait of each.
+// waitWords reads the states of the cards, and describes the wait of each. Viewers share a state until the
+// index has a later one.
 func (x *request) waitWords(columns []column) error {
 	group, ctx := errgroup.WithContext(x.Context())
 	group.SetLimit(readsMax)
@@ -194,7 +196,9 @@ func (x *request) waitWords(columns []column) error {
 		for j := range columns[i].Rows {
 			r := &columns[i].Rows[j]
 			group.Go(func() error {
-				s, err := x.session.Status(ctx, r.Ticket)
+				s, err := x.p.states.get(ctx, fmt.Sprint(r.Ticket, r.Seq), func(ctx context.Context) (protocol.State, error) {
+					return x.session.Status(ctx, r.Ticket)
+				})
 				switch {
 				case err != nil: // the row keeps the words of the index
 					return ctx.Err()

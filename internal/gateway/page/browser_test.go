@@ -218,6 +218,20 @@ func TestStory(t *testing.T) {
 			f.await("written")
 			f.open("/ui")
 			f.await("All is well.")
+
+			f.open("/ui/schedules")
+			f.await("No schedule and no rule is set.")
+			f.call("/v1/ops/PutSchedule", `{"name":"nightly","cron":"@daily","package":{"target":{"agent":"tester"},"reason":"it is night","task":{"description":"run all tests"}}}`, "")
+			f.open("/ui/schedules")
+			f.await("1 schedule or rule.")
+			f.send("#f-pause-schedule-nightly", nil)
+			f.await("nightly is paused.")
+			f.send("#f-resume-schedule-nightly", nil)
+			f.await("nightly goes on.")
+			f.send("#f-run-schedule-nightly", nil)
+			f.await("is submitted.")
+			f.open("/ui")
+			f.await("schedule:nightly → tester")
 		})
 	}
 }
@@ -284,9 +298,28 @@ func TestViews(t *testing.T) {
 	done := submit("tester", "run the tests of the parser")
 	f.call("/v1/lease/complete", `{"body":"all 120 pass"}`, f.claim("tester", true))
 	f.call("/v1/ops/PauseAgent", `{"agent":"coder"}`, "")
+	for name, cron := range map[string]string{"report": "0 9 * * 1-5", "sweep": "@daily", "weekly": "@weekly"} {
+		f.call("/v1/ops/PutSchedule", fmt.Sprintf(`{"name":%q,"cron":%q,"zone":"Europe/Berlin","package":{"target":{"agent":"tester"},"reason":"it is time","task":{"description":"the report of the day"}}}`, name, cron), "")
+	}
+	f.call("/v1/ops/PauseSchedule", `{"name":"weekly"}`, "")
+	f.call("/v1/ops/RunSchedule", `{"name":"sweep"}`, "")
+	f.call("/v1/ops/PutRule", `{"name":"large-order","signal":"order","if":{"variable":"total","gt":100},"package":{"target":{"agent":"tester"},"reason":"a large order","task":{"description":{"$":"/text"}}}}`, "")
+	for _, order := range []string{`{"total":120,"text":"check order 7"}`, `{"total":300}`} {
+		f.call("/v1/signals/order", order, "")
+	}
+	f.call("/v1/ops/PutAgent", `{"profile":{"id":"writer","limits_by":[{"key":"model:$.variables.model","max_concurrency":1,"rate":60,"per_ms":60000}]}}`, "")
+	for range 3 {
+		f.call("/v1/handoffs", `{"target":{"agent":"writer"},"reason":"it is due","task":{"description":"write the news"},"context":{"variables":{"model":"large"}}}`, "")
+	}
+	f.claim("writer", true)
+	for range 2 { // there is no place for these
+		f.call("/v1/agents/writer/claims", `{"lease_ms":600000,"wait_ms":1000,"accept":true}`, "")
+	}
+	f.open("/ui/schedules")
+	f.await("The rule large-order refused a signal.")
 
 	views := map[string]string{"fleet": "/ui", "board": "/ui/board", "list": "/ui/board?as=list", "handoff": "/ui/t/" + asked, "failed": "/ui/t/" + failed, "done": "/ui/t/" + done + "?tab=result",
-		"audit": "/ui/t/" + asked + "?tab=audit", "inbox": "/ui/inbox", "agents": "/ui/agents", "agent": "/ui/agents/coder", "missing": "/ui/t/00000000-0000-4000-8000-000000000000"}
+		"audit": "/ui/t/" + asked + "?tab=audit", "inbox": "/ui/inbox", "agents": "/ui/agents", "schedules": "/ui/schedules", "agent": "/ui/agents/coder", "missing": "/ui/t/00000000-0000-4000-8000-000000000000"}
 	for name, path := range views {
 		for _, scheme := range []string{"light", "dark"} {
 			media := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}

@@ -49,9 +49,6 @@ type bulkView struct {
 	Most    int
 }
 
-// Many is the number in words.
-func (v bulkView) Many() string { return explain.Count(len(v.Tickets), "handoff") }
-
 // bulk shows the effect of an act on the chosen handoffs, or on all that match the filter of the list,
 // and does it once that is confirmed.
 func (p *Page) bulk(x *request, form url.Values) {
@@ -61,8 +58,8 @@ func (p *Page) bulk(x *request, form url.Values) {
 	switch {
 	case at < 0:
 		err = protocol.Errorf(protocol.CodeInvalid, "op", "is no act on several handoffs")
-	case !x.may(deeds[form.Get("op")].operation):
-		_, err = deeds[form.Get("op")].do(x.Context(), x.session, url.Values{}) // in the words of the operation
+	case !x.may(deeds[form.Get("op")].Operation):
+		_, err = x.do(x.Context(), form) // in the words of the operation
 	case form.Get("confirmed") != "":
 		v.Tickets = strings.Fields(form.Get("tickets"))
 	case form.Get("all") != "":
@@ -119,8 +116,7 @@ func (p *Page) each(x *request, a bulkAct, tickets []string, form url.Values) {
 	group.SetLimit(readsMax)
 	for _, ticket := range tickets {
 		group.Go(func() error {
-			of := url.Values{"ticket": {ticket}, "reason": form["reason"]}
-			if _, err := deeds[a.Op].do(ctx, x.session, of); err != nil {
+			if _, err := x.do(ctx, url.Values{"op": {a.Op}, "ticket": {ticket}, "reason": form["reason"]}); err != nil {
 				refusal, _ := api.Refusal(err)
 				mu.Lock()
 				defer mu.Unlock()
@@ -145,11 +141,10 @@ func (p *Page) each(x *request, a bulkAct, tickets []string, form url.Values) {
 	if len(reasons) > reasonsMax {
 		reasons = append(reasons[:reasonsMax], "and other reasons")
 	}
-	x.refused = err
 	if err == nil {
-		x.refused = protocol.Errorf(protocol.CodeIllegal, "", "%d of %d were refused; %d are %s. %s", n, len(tickets), len(tickets)-n, a.done, strings.Join(reasons, "; "))
+		err = protocol.Errorf(protocol.CodeIllegal, "", "%d of %d were refused; %d are %s. %s", n, len(tickets), len(tickets)-n, a.done, strings.Join(reasons, "; "))
 	}
-	p.again(x, url.Values{})
+	p.again(x, err)
 }
 
 // linkWith adds parameters to a link.

@@ -53,7 +53,7 @@ func chainOf(t dossier.Tree, state protocol.State, changes []protocol.Change) *c
 		return nil
 	}
 	d := &drawing{rows: 1}
-	source := d.box(0, 0, explain.Person(t.Root.Source), mark{Class: "source"}, "", "")
+	source := d.box(0, 0, explain.Person(t.Root.From()), mark{Class: "source"}, "", "")
 	d.node(source, t.Root, "", t.Ticket, state, changes)
 	d.High = d.rows*rowHigh + 8
 	d.Words = protocol.CutText(strings.Join(d.words, "; "), 1_000)

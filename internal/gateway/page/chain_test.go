@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/protocol"
@@ -33,7 +34,7 @@ func TestChain(t *testing.T) {
 		}
 		var text bytes.Buffer
 		view := &handoffView{State: protocol.State{Ticket: root.Ticket}, Chain: c}
-		if err := p.templates["handoff"].Execute(&text, &frame{Caller: "human", Body: view}); err != nil {
+		if err := p.templates["handoff"].Execute(&text, &frame{Caller: "human", Body: view, zone: time.UTC}); err != nil {
 			t.Fatal(err)
 		}
 		if text.Len() > 56<<10 {

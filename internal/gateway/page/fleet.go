@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,39 +14,62 @@ import (
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 const (
 	fleetAgents = 25 // agents of the strip, those in trouble first
 	fleetRecent = 12 // handoffs of "just now"
+	fleetBegins = 5  // schedules and rules, those in trouble first
+	fleetKeys   = 5  // keys with a limit, the paused ones first
 )
 
 // fleetView is the answer to: is all well?
 type fleetView struct {
-	Headline, Then, Command string
-	Class                   string
-	Figures                 []figure
-	Day                     *day
-	Agents                  []agentRow
-	MoreAgents              int
-	Recent                  []row
-	Empty                   bool
-	NoIndex                 bool
-	Submit                  *act
+	Worst      *agentRow // the longest queue without a worker, or else of an agent that is held back
+	Others     int       // agents like it
+	Gone       []string  // agents without a worker that nothing waits for
+	People     api.People
+	Stuck      int // handoffs in queues that no worker takes from
+	StuckAt    []string
+	Longest    *agentRow // with the oldest handoff in a queue
+	Command    string
+	Day        *day
+	Agents     []agentRow
+	MoreAgents int
+	Begins     beginsView
+	Keys       []keyRow
+	MoreKeys   int
+	Recent     []row
+	Empty      bool
+	NoIndex    bool
+	Submit     *act
 }
-
-// figure is a number, with a link to the handoffs that it counts.
-type figure struct{ Value, Words, More, Class, To string }
 
 // agentRow is an agent of a table.
 type agentRow struct {
 	api.AgentStatus
 	Here    mark
-	Taken   string // a dot for each slot that is taken, and each that is free
-	Free    string
-	Waiting string // of its oldest offer
-	Trouble int
 	Figures *ask.Figures
+}
+
+// Taken and Free are a dot for each slot; none if they are many.
+func (r agentRow) Taken() string { return r.dots("●", r.Busy) }
+func (r agentRow) Free() string  { return r.dots("○", r.Slots-r.Busy) }
+
+func (r agentRow) dots(dot string, n int) string {
+	if r.Slots > dotsMax {
+		return ""
+	}
+	return strings.Repeat(dot, max(0, n))
+}
+
+// trouble orders agents: those first whose handoffs cannot go on.
+func (r agentRow) trouble() int {
+	if r.Here.Class == "bad" {
+		return 1 + r.Queued
+	}
+	return 0
 }
 
 // row is a handoff of a list.
@@ -53,22 +77,25 @@ type row struct {
 	ask.Row
 	Mark  mark
 	Words string
-	When  string
-	At    string
 }
 
 // fleet asks for the inbox, the series of a day and the last changes: three questions.
 func (p *Page) fleet(x *request) (any, error) {
-	x.frame.Page, x.frame.Title = "fleet", "Fleet"
 	var v fleetView
 	var agents []api.AgentStatus
 	var recent ask.ListAnswer
 	var noSeries, noRecent error
-	people := api.People{}
 	group, ctx := errgroup.WithContext(x.Context())
 	group.Go(func() (err error) { agents, err = x.fleetNow(); return err })
-	group.Go(func() error { people = x.count(true); return nil })
+	group.Go(func() error { v.People = x.count(true); return nil })
 	group.Go(func() error { v.Day, noSeries = x.day(); return nil })
+	group.Go(func() (err error) {
+		if x.caller.May("Schedules") {
+			v.Begins, err = x.begins(fleetBegins)
+		}
+		return err
+	})
+	group.Go(func() (err error) { v.Keys, v.MoreKeys, err = x.keys(fleetKeys); return err })
 	group.Go(func() error {
 		ctx, cancel := x.patient(ctx)
 		defer cancel()
@@ -80,11 +107,9 @@ func (p *Page) fleet(x *request) (any, error) {
 	}
 	v.NoIndex = noSeries != nil || noRecent != nil
 	rows := x.agentRows(agents)
-	v.headline(x, rows, people)
-	v.figures(x, rows, people)
-	slices.SortStableFunc(rows, func(a, b agentRow) int { return cmp.Compare(b.Trouble, a.Trouble) })
-	v.MoreAgents = max(0, len(rows)-fleetAgents)
-	v.Agents = rows[:len(rows)-v.MoreAgents]
+	v.headline(x, rows)
+	v.Agents = rows[:min(len(rows), fleetAgents)]
+	v.MoreAgents = len(rows) - len(v.Agents)
 	for _, r := range recent.Handoffs {
 		v.Recent = append(v.Recent, x.row(r))
 	}
@@ -96,21 +121,13 @@ func (p *Page) fleet(x *request) (any, error) {
 // dotsMax is how many slots are shown as dots.
 const dotsMax = 8
 
+// agentRows makes rows of agents, those in trouble first.
 func (x *request) agentRows(agents []api.AgentStatus) []agentRow {
-	rows := make([]agentRow, 0, len(agents))
-	for _, a := range agents {
-		r := agentRow{AgentStatus: a, Here: x.presence(a)}
-		if r.Here.Class == "bad" || r.Here.Class == "person" {
-			r.Trouble = 1 + a.Queued
-		}
-		if a.Slots <= dotsMax {
-			r.Taken, r.Free = strings.Repeat("●", a.Busy), strings.Repeat("○", max(0, a.Slots-a.Busy))
-		}
-		if a.Queued > 0 && !a.Oldest.IsZero() {
-			r.Waiting = explain.Spoken(x.now.Sub(a.Oldest))
-		}
-		rows = append(rows, r)
+	rows := make([]agentRow, len(agents))
+	for i, a := range agents {
+		rows[i] = agentRow{AgentStatus: a, Here: x.presence(a)}
 	}
+	slices.SortStableFunc(rows, func(a, b agentRow) int { return cmp.Compare(b.trouble(), a.trouble()) })
 	return rows
 }
 
@@ -131,133 +148,71 @@ func (x *request) presence(a api.AgentStatus) mark {
 		return mark{"‖", "paused", class}
 	case api.Absent:
 		if !a.AbsentSince.IsZero() {
-			return mark{"✕", "gone " + explain.Spoken(x.now.Sub(a.AbsentSince)), class}
+			return mark{"✕", "gone " + x.frame.For(a.AbsentSince), class}
 		}
 		return mark{"✕", "no worker", class}
 	case api.Polling:
-		return mark{"●", "polls, " + x.ago(a.PolledAt), "here"}
+		return mark{"●", "polls, " + x.frame.Ago(a.PolledAt), "here"}
 	case api.Draining:
 		return mark{"‖", "finishes, and takes no more", "rest"}
 	}
 	return mark{"●", fmt.Sprintf("%d here", a.Workers), "here"}
 }
 
-// headline fills in one sentence about the worst trouble, or that all is well.
-func (v *fleetView) headline(x *request, rows []agentRow, people api.People) {
+// headline finds the worst trouble. The rows begin with the agents in trouble, the longest queue first.
+func (v *fleetView) headline(x *request, rows []agentRow) {
 	var absent, held []agentRow
-	for _, r := range rows {
+	for i, r := range rows {
 		switch {
-		case r.Queued == 0 || r.ID == protocol.Human:
-		case r.Availability == api.Absent:
-			absent = append(absent, r)
+		case r.ID == protocol.Human:
+			continue
 		case r.Here.Class == "bad":
-			held = append(held, r)
+			v.Stuck += r.Queued
+			v.StuckAt = append(v.StuckAt, r.ID)
+			if r.Availability == api.Absent {
+				absent = append(absent, r)
+			} else {
+				held = append(held, r)
+			}
+		case r.Availability == api.Absent:
+			v.Gone = append(v.Gone, r.ID)
+		}
+		if !r.Oldest.IsZero() && (v.Longest == nil || r.Oldest.Before(v.Longest.Oldest)) {
+			v.Longest = &rows[i]
 		}
 	}
-	worst := func(all []agentRow) agentRow {
-		return slices.MaxFunc(all, func(a, b agentRow) int { return cmp.Compare(a.Queued, b.Queued) })
+	if len(absent) == 0 {
+		absent = held
 	}
-	wait := func(r agentRow) string {
-		words := explain.Count(r.Queued, "handoff") + " wait for it"
-		if r.Queued == 1 {
-			words = "1 handoff waits for it"
-		}
-		if !r.Oldest.IsZero() {
-			words += ", the oldest since " + x.clock(r.Oldest)
-		}
-		return words + "."
-	}
-	others := func(all []agentRow) string {
-		if len(all) == 1 {
-			return ""
-		}
-		return " And so it is with " + explain.Count(len(all)-1, "other agent") + "."
-	}
+	action, of := explain.OpWork, ""
 	switch {
 	case len(absent) > 0:
-		r := worst(absent)
-		v.Class, v.Headline, v.Then = "bad", r.ID+" has no worker.", wait(r)+others(absent)
-		if !r.AbsentSince.IsZero() {
-			v.Headline = r.ID + " has had no worker for " + explain.Spoken(x.now.Sub(r.AbsentSince)) + "."
+		v.Worst, v.Others, of = &absent[0], len(absent)-1, absent[0].ID
+		switch {
+		case v.Worst.Availability == api.Absent:
+		case v.Worst.Breaker != nil:
+			action = explain.OpResetBreaker
+		default:
+			action = explain.OpResume
 		}
-		v.Command = x.command(explain.NewAction("start a worker", explain.OpWork, "agent", r.ID))
-	case len(held) > 0:
-		r := worst(held)
-		v.Class, v.Headline, v.Then = "bad", r.ID+" is paused.", wait(r)+others(held)
-		op := explain.OpResume
-		if r.Breaker != nil {
-			v.Headline, op = "The breaker of "+r.ID+" is "+strings.ReplaceAll(string(r.Breaker.State), "_", "-")+".", explain.OpResetBreaker
-		}
-		v.Command = x.command(explain.NewAction("", op, "agent", r.ID))
-	case people.Handoffs > 0:
-		v.Class, v.Headline = "person", explain.Count(people.Handoffs, "handoff")+" need a person."
-		if people.Handoffs == 1 {
-			v.Headline = "1 handoff needs a person."
-		}
-		v.Then = "All agents go on."
-		var gone []string
-		for _, r := range rows {
-			if r.Availability == api.Absent && r.ID != protocol.Human {
-				gone = append(gone, r.ID)
-			}
-		}
-		if len(gone) > 0 {
-			v.Then = explain.Has(explain.Some(gone), len(gone)) + " no worker."
-			v.Command = x.command(explain.NewAction("start a worker", explain.OpWork, "agent", gone[0]))
-		}
-	default:
-		v.Class, v.Headline, v.Then = "ok", "All is well.", "Nothing waits for a person, and every queue has a worker."
+	case len(v.Gone) > 0 && v.People.Handoffs > 0:
+		of = v.Gone[0]
 	}
-}
-
-func (v *fleetView) figures(x *request, rows []agentRow, people api.People) {
-	person := figure{Value: fmt.Sprint(people.Handoffs), Words: "need a person", To: "/ui/inbox"}
-	if people.More {
-		person.Value += "+"
+	if of != "" {
+		v.Command = x.command(explain.NewAction("start a worker", action, "agent", of))
 	}
-	if people.Handoffs > 0 {
-		person.Class, person.More = "person", "the oldest for "+explain.Spoken(x.now.Sub(people.Since))
-	}
-	stuck, who := 0, []string(nil)
-	var longest agentRow
-	for _, r := range rows {
-		if r.Here.Class == "bad" {
-			stuck += r.Queued
-			who = append(who, r.ID)
-		}
-		if r.ID != protocol.Human && !r.Oldest.IsZero() && (longest.Oldest.IsZero() || r.Oldest.Before(longest.Oldest)) {
-			longest = r
-		}
-	}
-	late := figure{Value: fmt.Sprint(stuck), Words: "stuck in a queue", To: "/ui/agents"}
-	if stuck > 0 {
-		late.Class, late.More = "bad", "of "+explain.Some(who)
-		if len(who) == 1 {
-			late.To = "/ui/agents/" + who[0]
-		}
-	}
-	failed := figure{Value: "–", Words: "failed in a day", To: "/ui/board?as=list&outcome=failed"}
-	if v.Day != nil {
-		failed.Value, failed.More = fmt.Sprint(v.Day.Failed), fmt.Sprintf("of %d that ended", v.Day.Failed+v.Day.Succeeded)
-		if v.Day.Failed > 0 {
-			failed.Class = "bad"
-		}
-	}
-	waits := figure{Value: "–", Words: "the oldest in a queue", To: "/ui/board"}
-	if longest.ID != "" {
-		waits.Value, waits.More, waits.To = explain.Spoken(x.now.Sub(longest.Oldest)), longest.ID, "/ui/agents/"+longest.ID
-	}
-	v.Figures = []figure{person, late, failed, waits}
 }
 
 // day is the course of 24 hours.
 type day struct {
 	Submitted, Succeeded, Failed int64
-	Whole                        string
 	Lines                        [2]string // the points of submitted and of done
 	Bars                         []bar
 	Hours                        []hour
 }
+
+// Ended counts the handoffs that ended.
+func (d *day) Ended() int64 { return d.Succeeded + d.Failed }
 
 type bar struct{ X, Y, Height int }
 
@@ -270,7 +225,7 @@ type hour struct {
 const dayWide, dayHigh = 1200, 84
 
 func (x *request) day() (*day, error) {
-	until := x.now.Truncate(time.Hour).Add(time.Hour)
+	until := x.frame.now.Truncate(time.Hour).Add(time.Hour)
 	ctx, cancel := x.patient(x.Context())
 	defer cancel()
 	answer, err := x.session.Series(ctx, ask.SeriesQuery{Question: ask.Question{WaitMS: -1}, Filter: x.caller.Scope(ask.Filter{}),
@@ -294,16 +249,14 @@ func (x *request) day() (*day, error) {
 			d.Bars = append(d.Bars, bar{max(0, px-2), dayHigh - high, high})
 		}
 		d.Submitted, d.Succeeded, d.Failed = d.Submitted+b.Submitted, d.Succeeded+b.Succeeded, d.Failed+b.Failed
-		d.Hours = append(d.Hours, hour{b.Since.In(x.zone).Format("15:04"), b})
+		d.Hours = append(d.Hours, hour{b.Since.In(x.frame.zone).Format("15:04"), b})
 	}
 	return d, nil
 }
 
 // row makes a row of a list.
 func (x *request) row(r ask.Row) row {
-	v := row{Row: r, Mark: markOf(stateOf(r)), When: x.ago(r.UpdatedAt), At: r.UpdatedAt.UTC().Format(time.RFC3339)}
-	v.Words = explain.Person(r.Source) + " → " + explain.Person(cmp.Or(r.Agent, r.Target))
-	return v
+	return row{r, markOf(stateOf(r)), explain.Person(r.From()) + " → " + explain.Person(cmp.Or(r.Agent, r.Target))}
 }
 
 // stateOf is the part of a state that a row has.
@@ -317,4 +270,42 @@ func stateOf(r ask.Row) protocol.State {
 		s.Conditions = &protocol.Conditions{}
 	}
 	return s
+}
+
+// keyRow is a key with a limit.
+type keyRow struct {
+	lifecycle.KeyStatus
+	Mark  mark
+	Words string // how many of how many
+}
+
+// keys returns the keys with a limit, the paused ones first, and how many are not returned.
+func (x *request) keys(most int) (rows []keyRow, more int, err error) {
+	all, err := x.p.keys.get(x.Context(), "", func(ctx context.Context) ([]lifecycle.KeyStatus, error) {
+		all, err := x.session.KeyLimits(ctx)
+		explain.SortKeys(all.Keys)
+		return all.Keys, err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, v := range all[:min(len(all), most)] {
+		r := keyRow{KeyStatus: v, Words: fmt.Sprint(v.Held, " in work")}
+		if v.MaxConcurrency > 0 {
+			r.Words = fmt.Sprintf("%d of %d in work", v.Held, v.MaxConcurrency)
+		}
+		if v.Rate > 0 {
+			r.Words += fmt.Sprintf(", %d of %d begun in %s", v.Begun, v.Rate, explain.Millis(v.PerMS))
+		}
+		switch {
+		case !v.PausedUntil.IsZero():
+			r.Mark = mark{"‖", "paused " + explain.KeyPause(v, x.frame.Clock), "bad"}
+		case v.Waiting > 0:
+			r.Mark = mark{"○", fmt.Sprint(v.Waiting, " waiting"), "here"}
+		default:
+			r.Mark = mark{"○", "none waits", "rest"}
+		}
+		rows = append(rows, r)
+	}
+	return rows, len(all) - len(rows), nil
 }

@@ -31,7 +31,6 @@ type handoffView struct {
 	State    protocol.State
 	Mark     mark
 	Title    string
-	From, To string
 	Class    string // of the note
 	Ask      string // the first sentence, or the question
 	Then     []string
@@ -40,7 +39,7 @@ type handoffView struct {
 	Time     *timeline
 	Chain    *chain
 	Notes    []string
-	Tabs     []tab
+	Tab      string // the chosen one
 	Facts    []typed
 	Lists    []list
 	Text     []typed // longer texts
@@ -48,13 +47,9 @@ type handoffView struct {
 	Cut      string // the command that prints the whole
 	Before   uint64 // a link to earlier changes; 0 without
 	Past     bool   // these are no longer the last changes
-	Here     string
 }
 
-type tab struct {
-	Name, Word string
-	Here       bool
-}
+var tabs = []string{"brief", "package", "result", "context", "audit"}
 
 type list struct {
 	Label string
@@ -73,7 +68,7 @@ func (p *Page) handoff(x *request) (any, error) {
 			return nil, err
 		}
 	}
-	x.frame.Page, x.frame.Ticket = "handoff", ticket
+	x.frame.Ticket = ticket
 	var (
 		v       handoffView
 		why     explain.Explanation
@@ -87,7 +82,7 @@ func (p *Page) handoff(x *request) (any, error) {
 		return nil, err
 	}
 	group, ctx := errgroup.WithContext(x.Context())
-	group.Go(func() (err error) { why, err = x.session.Why(ctx, ticket, x.zone); return err })
+	group.Go(func() (err error) { why, err = x.session.Why(ctx, ticket, x.frame.zone); return err })
 	before, _ := strconv.ParseUint(x.URL.Query().Get("before"), 10, 64)
 	group.Go(func() (err error) {
 		changes, earlier, err = x.session.Past(ctx, ticket, before, changesMax)
@@ -105,9 +100,8 @@ func (p *Page) handoff(x *request) (any, error) {
 		return nil, err
 	}
 	pkg, unreadable := protocol.DecodePackage(raw)
-	v.State, v.Mark, v.Here = state, markOf(state), x.URL.Path
+	v.State, v.Mark = state, markOf(state)
 	v.Title = cmp.Or(protocol.CutText(oneLine(pkg.Task.Description), titleBytes), "a handoff without a package")
-	v.From, v.To = explain.Person(state.Source), explain.Person(cmp.Or(state.Agent, state.TargetWords()))
 	x.frame.Title = v.Mark.Glyph + " " + v.Title
 	v.note(x, why)
 	v.Acts, v.Commands = x.actsOf(state, why.Actions)
@@ -143,17 +137,11 @@ func (v *handoffView) note(x *request, why explain.Explanation) {
 
 // fill reads the chosen tab.
 func (v *handoffView) fill(x *request, raw json.RawMessage, pkg *protocol.Package, readable bool, changes []protocol.Change) error {
-	chosen := cmp.Or(x.URL.Query().Get("tab"), "brief")
-	names := []tab{{Name: "brief", Word: "Brief"}, {Name: "package", Word: "Package"}, {Name: "result", Word: "Result"}, {Name: "context", Word: "Context"}, {Name: "audit", Word: "Audit"}}
-	if !slices.ContainsFunc(names, func(t tab) bool { return t.Name == chosen }) {
-		chosen = "brief"
-	}
-	for _, t := range names {
-		t.Here = t.Name == chosen
-		v.Tabs = append(v.Tabs, t)
+	if v.Tab = x.URL.Query().Get("tab"); !slices.Contains(tabs, v.Tab) {
+		v.Tab = tabs[0]
 	}
 	ticket := v.State.Ticket
-	switch chosen {
+	switch v.Tab {
 	case "package":
 		v.text("The package, as it is stored", indented(raw), "handoff show "+ticket+" -o json")
 	case "result":
@@ -270,7 +258,7 @@ func (v *handoffView) audit(x *request, changes []protocol.Change) {
 	for _, c := range slices.Backward(changes) {
 		for _, e := range c.Record.Events {
 			by, words := explain.Event(e)
-			v.Audit = append(v.Audit, entry{e.When().In(x.zone).Format("2 Jan 15:04:05"), explain.By(by),
+			v.Audit = append(v.Audit, entry{e.When().In(x.frame.zone).Format("2 Jan 15:04:05"), explain.By(by),
 				strings.ReplaceAll(string(e.EventType()), "_", " "), protocol.CutText(oneLine(words), 200), c.Hash[:min(8, len(c.Hash))]})
 		}
 	}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,20 +21,19 @@ const cardsMax = 50
 
 // inboxView lists the handoffs that wait for a decision.
 type inboxView struct {
-	Of       string
-	Tabs     []tab
-	All      int
-	Headline string
-	Cards    []card
-	More     int
-	Decided  *card
+	Of      string
+	Inboxes []string // that the caller may read
+	All     int
+	Cards   []card
+	More    int
+	Decided *card
 }
 
 // card is one entry of an inbox.
 type card struct {
 	Ticket, Title, Sub string
 	Mark               mark
-	Since, Age         string
+	Since              time.Time
 	Open               bool
 	Outcomes           []typed // of each decision, and of none
 	Acts               []act
@@ -46,18 +44,7 @@ type card struct {
 
 // inbox asks for the entries of one inbox. The explanation of the open card may ask one question more.
 func (p *Page) inbox(x *request) (any, error) {
-	x.frame.Page = "inbox"
-	all := x.caller.Inboxes()
-	v := inboxView{Of: cmp.Or(x.URL.Query().Get("of"), x.inboxName())}
-	if len(all) > 1 {
-		for _, name := range all {
-			word := name
-			if name == protocol.Human {
-				word = "for a person"
-			}
-			v.Tabs = append(v.Tabs, tab{name, word, name == v.Of})
-		}
-	}
+	v := inboxView{Of: cmp.Or(x.URL.Query().Get("of"), x.inboxName()), Inboxes: x.caller.Inboxes()}
 	var waiting []broker.Waiting
 	var people api.People // the index counts those that no card shows
 	group, ctx := errgroup.WithContext(x.Context())
@@ -77,40 +64,26 @@ func (p *Page) inbox(x *request) (any, error) {
 	if v.Of == x.inboxName() {
 		x.counted(v.All, v.All > cardsMax && people.More)
 	}
-	since := func(w broker.Waiting) time.Time {
-		if w.State.Closed {
-			return w.State.ClosedAt
-		}
-		return lifecycle.InboxSince(w.State)
-	}
-	slices.SortStableFunc(waiting, func(a, b broker.Waiting) int { // the newest comes last, and moves nothing
-		if a.State.Closed != b.State.Closed { // and those that are closed come after all others
-			return map[bool]int{true: 1, false: -1}[a.State.Closed]
-		}
-		return since(a).Compare(since(b))
-	})
+	slices.SortStableFunc(waiting, func(a, b broker.Waiting) int { return closedLast(a.State, b.State) })
 	v.More, waiting = max(0, v.All-cardsMax), waiting[:min(len(waiting), cardsMax)]
-	entries, err := dossier.InboxOf(x.Context(), x.session, waiting)
+	inbox, err := dossier.InboxOf(x.Context(), x.session, waiting)
 	if err != nil {
 		return nil, err
 	}
+	entries := inbox.Entries
+	slices.SortStableFunc(entries, func(a, b dossier.InboxEntry) int { // the newest comes last, and moves nothing
+		return cmp.Or(closedLast(a.State, b.State), a.Since.Compare(b.Since))
+	})
 	open := x.URL.Query().Get("open")
-	known := slices.ContainsFunc(waiting, func(w broker.Waiting) bool { return w.State.Ticket == open })
-	if open != "" && !known {
-		v.Decided = x.decidedCard(open)
-	}
-	if !known && len(entries.Entries) > 0 {
-		open = firstOf(waiting, entries.Entries)
-	}
-	words := map[string]dossier.InboxEntry{}
-	for _, e := range entries.Entries {
-		words[e.Ticket] = e
-	}
-	for _, w := range waiting {
-		e, single := words[w.State.Ticket]
-		if !single {
-			continue
+	if !slices.ContainsFunc(waiting, func(w broker.Waiting) bool { return w.State.Ticket == open }) {
+		if open != "" {
+			v.Decided = x.decidedCard(open)
 		}
+		if open = ""; len(entries) > 0 {
+			open = entries[0].Ticket
+		}
+	}
+	for _, e := range entries {
 		c := x.card(e)
 		if c.Open = e.Ticket == open; c.Open {
 			if err := x.openCard(&c, e); err != nil {
@@ -119,43 +92,29 @@ func (p *Page) inbox(x *request) (any, error) {
 		}
 		v.Cards = append(v.Cards, c)
 	}
-	for _, a := range entries.Absences {
+	for _, a := range inbox.Absences {
 		v.Cards = append(v.Cards, card{Ticket: "absent-" + a.Absent, Mark: mark{"✕", "undelivered", "bad"}, To: "/ui/agents/" + a.Absent,
 			Title: a.Absent + " has no worker; " + explain.Is(explain.Count(len(a.Handoffs), "handoff"), len(a.Handoffs)) + " here instead.",
-			Sub:   "They go back to it as soon as it has one.", Since: x.clock(a.Since), Age: explain.Spoken(x.now.Sub(a.Since))})
+			Sub:   "They go back to it as soon as it has one.", Since: a.Since})
 	}
-	v.headline(x)
 	return &v, nil
 }
 
-// firstOf is the first of the waiting that has a card of its own.
-func firstOf(waiting []broker.Waiting, entries []dossier.InboxEntry) string {
-	for _, w := range waiting {
-		if slices.ContainsFunc(entries, func(e dossier.InboxEntry) bool { return e.Ticket == w.State.Ticket }) {
-			return w.State.Ticket
-		}
+func closedLast(a, b protocol.State) int {
+	switch {
+	case a.Closed == b.Closed:
+		return 0
+	case a.Closed:
+		return 1
 	}
-	return ""
-}
-
-func (v *inboxView) headline(x *request) {
-	who := explain.Person(v.Of)
-	switch v.All {
-	case 0:
-		v.Headline = "Nothing waits for " + who + "."
-	case 1:
-		v.Headline = "1 waits for " + who + "."
-	default:
-		v.Headline = fmt.Sprintf("%d wait for %s.", v.All, who)
-	}
-	x.frame.Title = "Inbox"
+	return -1
 }
 
 // card shows the wish, its author and its age.
 func (x *request) card(e dossier.InboxEntry) card {
 	s := e.State
-	c := card{Ticket: s.Ticket, Mark: markOf(s), Title: e.Words, Since: x.clock(e.Since), Age: explain.Spoken(x.now.Sub(e.Since)),
-		Sub: explain.Person(s.Source) + " → " + explain.Person(cmp.Or(s.Agent, s.TargetWords()))}
+	c := card{Ticket: s.Ticket, Mark: markOf(s), Title: e.Words, Since: e.Since,
+		Sub: explain.Person(s.From()) + " → " + explain.Person(cmp.Or(s.Agent, s.TargetWords()))}
 	switch e.Why {
 	case lifecycle.InboxQuestion:
 		needs := slices.Concat(s.Conditions.NeedsContext, s.Conditions.NeedsPermission)
@@ -164,11 +123,11 @@ func (x *request) card(e dossier.InboxEntry) card {
 			c.Sub += " · “" + protocol.CutText(words, 200) + "”"
 		}
 	case lifecycle.InboxApproval:
-		c.Sub = explain.Person(s.Source) + " → " + explain.Person(s.Gate.Agent)
+		c.Sub = explain.Person(s.From()) + " → " + explain.Person(s.Gate.Agent)
 	case lifecycle.InboxReview:
 		c.Mark.Class = "bad"
 	case lifecycle.InboxOffer, lifecycle.InboxEscalation:
-		c.Sub = explain.Person(s.Source) + " → " + s.TargetWords()
+		c.Sub = explain.Person(s.From()) + " → " + s.TargetWords()
 		if words := oneLine(s.Message); words != "" && words != e.Words {
 			c.Sub += " · " + protocol.CutText(words, 200)
 		}
@@ -179,7 +138,7 @@ func (x *request) card(e dossier.InboxEntry) card {
 
 // openCard adds the acts, and the effect of each, and of none.
 func (x *request) openCard(c *card, e dossier.InboxEntry) error {
-	why, err := x.session.Why(x.Context(), e.Ticket, x.zone)
+	why, err := x.session.Why(x.Context(), e.Ticket, x.frame.zone)
 	if err != nil {
 		return err
 	}
@@ -197,7 +156,7 @@ func (x *request) openCard(c *card, e dossier.InboxEntry) error {
 	}
 	nothing := "It stays here until a decision."
 	if n := why.Next; n != nil && n.Words != "" && !n.Overdue {
-		nothing = "At " + x.clock(n.At) + " " + n.Words + "."
+		nothing = "At " + x.frame.Clock(n.At) + " " + n.Words + "."
 	}
 	if e.Why == lifecycle.InboxApproval {
 		nothing += " It is never approved by silence."
@@ -217,5 +176,5 @@ func (x *request) decidedCard(ticket string) *card {
 		return nil
 	}
 	return &card{Ticket: ticket, Mark: markOf(s), Title: cmp.Or(x.decided(ticket), "It no longer waits here."),
-		Sub: explain.Person(s.Source) + " → " + explain.Person(cmp.Or(s.Agent, s.TargetWords()))}
+		Sub: explain.Person(s.From()) + " → " + explain.Person(cmp.Or(s.Agent, s.TargetWords()))}
 }

@@ -18,9 +18,11 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Sessions are the people who are signed in.
@@ -53,17 +55,20 @@ type Page struct {
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 
-	counts moments[api.People]           // by inbox
-	fleets moments[[]api.AgentStatus]    // the same for all callers
-	lanes  moments[[]broker.QueueStatus] // and so are these
-	rates  moments[ask.FiguresAnswer]    // of agents
-	views  views
+	counts moments[api.People]            // by inbox
+	fleets moments[[]api.AgentStatus]     // the same for all callers
+	lanes  moments[[]broker.QueueStatus]  // and so are these
+	rates  moments[ask.FiguresAnswer]     // of agents
+	begins moments[*dossier.Triggers]     // the same for all who may see them
+	keys   moments[[]lifecycle.KeyStatus] // likewise
+	states moments[protocol.State]        // of the board, by ticket and sequence
+	views  moments[*rendering]
 }
 
 const (
 	sessionTimeout = 12 * time.Hour
-	countFresh     = 2 * time.Second
-	fleetFresh     = 2 * time.Second
+	sharedFresh    = 2 * time.Second
+	statesFresh    = 30 * time.Second
 	ratesFresh     = 5 * time.Minute       // counting them takes seconds at a million handoffs
 	ratesPatience  = 25 * time.Millisecond // so that a view does not wait for it
 	formBytesMax   = 1 << 20
@@ -87,19 +92,28 @@ var version = func() string {
 
 // New returns a Page.
 func New(cfg Config) *Page {
-	p := &Page{cfg: cfg, mux: http.NewServeMux(), templates: map[string]*template.Template{}}
-	for _, name := range []string{"fleet", "board", "handoff", "inbox", "agents", "agent", "bulk", "sign", "problem"} {
+	p := &Page{cfg: cfg, mux: http.NewServeMux(), templates: map[string]*template.Template{},
+		counts: moments[api.People]{fresh: sharedFresh, patience: askPatience},
+		fleets: moments[[]api.AgentStatus]{fresh: sharedFresh, patience: viewTimeout},
+		lanes:  moments[[]broker.QueueStatus]{fresh: sharedFresh, patience: viewTimeout},
+		rates:  moments[ask.FiguresAnswer]{fresh: ratesFresh, patience: ratesPatience},
+		begins: moments[*dossier.Triggers]{fresh: sharedFresh, patience: viewTimeout},
+		keys:   moments[[]lifecycle.KeyStatus]{fresh: sharedFresh, patience: viewTimeout},
+		states: moments[protocol.State]{fresh: statesFresh, patience: viewTimeout},
+		views:  moments[*rendering]{every: sharedFresh, patience: viewTimeout}}
+	for _, name := range []string{"fleet", "board", "handoff", "inbox", "agents", "agent", "schedules", "bulk", "sign", "problem"} {
 		p.templates[name] = template.Must(template.New("frame.html").Funcs(funcs).ParseFS(assets, "assets/frame.html", "assets/"+name+".html"))
 	}
-	p.get("/ui", "fleet", p.fleet)
-	p.get("/ui/{$}", "fleet", p.fleet)
-	p.get("/ui/board", "board", p.board)
-	p.get("/ui/inbox", "inbox", p.inbox)
-	p.get("/ui/agents", "agents", p.agents)
-	p.get("/ui/agents/{agent}", "agent", p.agent)
-	p.get("/ui/t/{ticket}", "handoff", p.handoff)
-	p.get("/ui/find", "problem", p.find)
-	p.get("/ui/", "problem", func(*request) (any, error) {
+	p.get("/ui", "fleet", "Fleet", p.fleet)
+	p.get("/ui/{$}", "fleet", "Fleet", p.fleet)
+	p.get("/ui/board", "board", "Board", p.board)
+	p.get("/ui/inbox", "inbox", "Inbox", p.inbox)
+	p.get("/ui/agents", "agents", "Agents", p.agents)
+	p.get("/ui/agents/{agent}", "agent", "", p.agent)
+	p.get("/ui/schedules", "schedules", "Schedules and rules", p.schedules)
+	p.get("/ui/t/{ticket}", "handoff", "", p.handoff)
+	p.get("/ui/find", "problem", "", p.find)
+	p.get("/ui/", "problem", "", func(*request) (any, error) {
 		return nil, protocol.Errorf(protocol.CodeNotFound, "path", "is no page")
 	})
 	p.mux.HandleFunc("GET /ui/in", p.signIn)
@@ -143,8 +157,6 @@ type request struct {
 	w       http.ResponseWriter
 	caller  api.Caller
 	session *api.Session
-	zone    *time.Location
-	now     time.Time
 	frame   *frame
 	refused error // of the act whose form is shown again
 	shared  bool  // for all who see the same
@@ -163,12 +175,17 @@ type frame struct {
 	Toast                      *toast
 	Problem                    string  // with the act that was refused a moment ago
 	Typed                      []typed // in its form
-	Zone                       string
 	Body                       any
+
+	zone *time.Location
+	now  time.Time
 }
 
+// Zone names the zone of the times.
+func (f *frame) Zone() string { return f.now.In(f.zone).Format("MST") }
+
 // get serves a view.
-func (p *Page) get(path, name string, load func(*request) (any, error)) {
+func (p *Page) get(path, name, title string, load func(*request) (any, error)) {
 	p.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
 		caller, err := p.caller(r)
 		if err != nil {
@@ -176,20 +193,24 @@ func (p *Page) get(path, name string, load func(*request) (any, error)) {
 			return
 		}
 		x := p.request(w, r, caller)
+		x.frame.Page, x.frame.Title = name, title
+		x.refused, _ = r.Context().Value(refusedKey{}).(error)
 		if r.Header.Get(refreshHeader) == "" {
 			p.show(x, name, load)
 			return
 		}
-		shown, err := p.views.get(r.Context(), x.sight()+x.zone.String()+x.frame.Here, func(w http.ResponseWriter) {
-			x.Request, x.w, x.now, x.shared, x.frame.Caller = r.WithContext(context.WithoutCancel(r.Context())), w, time.Now(), true, "all"
+		shown, err := p.views.get(r.Context(), x.sight()+x.frame.zone.String()+x.frame.Here, func(ctx context.Context) (*rendering, error) {
+			shown := &rendering{}
+			x.Request, x.w, x.shared, x.frame.now, x.frame.Caller = r.WithContext(ctx), shown, true, time.Now(), "all"
 			p.show(x, name, load)
+			return shown, nil
 		})
 		if err != nil {
 			return // the viewer has gone
 		}
 		w.Header().Set("Content-Type", htmlType)
 		w.WriteHeader(shown.status)
-		_, _ = w.Write(shown.text.Bytes())
+		_, _ = w.Write(shown.Bytes())
 	})
 }
 
@@ -199,14 +220,13 @@ const refreshHeader = "Handoff-Refresh"
 const htmlType = "text/html; charset=utf-8"
 
 func (p *Page) request(w http.ResponseWriter, r *http.Request, caller api.Caller) *request {
-	x := &request{Request: r, p: p, w: w, caller: caller, session: p.cfg.Service.As(caller), zone: time.Local, now: time.Now()}
+	x := &request{Request: r, p: p, w: w, caller: caller, session: p.cfg.Service.As(caller)}
+	x.frame = &frame{Base: p.cfg.BasePath, Version: version, Caller: caller.Name, ReadOnly: p.cfg.ReadOnly, Toast: toastOf(r), Here: r.URL.RequestURI(), zone: time.Local, now: time.Now()}
 	if cookie, err := r.Cookie("handoff-zone"); err == nil {
 		if zone, err := time.LoadLocation(cookie.Value); err == nil {
-			x.zone = zone
+			x.frame.zone = zone
 		}
 	}
-	zone, _ := x.now.In(x.zone).Zone()
-	x.frame = &frame{Base: p.cfg.BasePath, Version: version, Caller: caller.Name, ReadOnly: p.cfg.ReadOnly, Toast: toastOf(r), Zone: zone, Here: r.URL.RequestURI()}
 	return x
 }
 
@@ -271,7 +291,7 @@ func (x *request) count(ask bool) api.People {
 	name := x.inboxName()
 	people := x.p.counts.last(name)
 	if ask {
-		people, _ = x.p.counts.get(x.Context(), name, countFresh, askPatience, func(ctx context.Context) (api.People, error) {
+		people, _ = x.p.counts.get(x.Context(), name, func(ctx context.Context) (api.People, error) {
 			return x.session.InboxCount(ctx, name, true) // without an index nothing is counted
 		})
 	}
@@ -284,7 +304,7 @@ func (x *request) fleetNow() ([]api.AgentStatus, error) {
 	if !x.caller.May("Agents") {
 		return x.session.Agents(x.Context())
 	}
-	agents, err := x.p.fleets.get(x.Context(), "", fleetFresh, viewTimeout, x.session.Agents)
+	agents, err := x.p.fleets.get(x.Context(), "", x.session.Agents)
 	return slices.Clone(agents), err
 }
 
@@ -306,9 +326,9 @@ func (x *request) command(a explain.Action) string {
 	return x.p.cfg.Command(a)
 }
 
-// clock shows an instant in the zone of the viewer: a time, with a date if it is not of today.
-func (x *request) clock(at time.Time) string {
-	at, now := at.In(x.zone), x.now.In(x.zone)
+// Clock shows an instant in the zone of the viewer: a time, with a date if it is not of today.
+func (f *frame) Clock(at time.Time) string {
+	at, now := at.In(f.zone), f.now.In(f.zone)
 	switch {
 	case at.IsZero():
 		return ""
@@ -318,14 +338,18 @@ func (x *request) clock(at time.Time) string {
 	return at.Format("2 Jan 15:04")
 }
 
-func (x *request) ago(at time.Time) string {
+// For is the time since an instant, in words.
+func (f *frame) For(since time.Time) string { return explain.Spoken(f.now.Sub(since)) }
+
+// Ago is that as an age.
+func (f *frame) Ago(at time.Time) string {
 	switch {
 	case at.IsZero():
 		return ""
-	case x.now.Sub(at) < time.Second:
+	case f.now.Sub(at) < time.Second:
 		return "just now" // a phone has no room for more
 	}
-	return explain.Spoken(x.now.Sub(at)) + " ago"
+	return f.For(at) + " ago"
 }
 
 // find goes to the handoff, the agent or the list that words name.
@@ -354,7 +378,7 @@ func (m mark) String() string { return m.Glyph + " " + m.Word }
 func markOf(s protocol.State) mark {
 	switch {
 	case s.Closed:
-		return endMark(s.Outcome)
+		return endMarks[s.Outcome]
 	case s.StuckReason != "":
 		return mark{"✕", "stuck", "bad"}
 	case s.CancelRequested:
@@ -395,22 +419,15 @@ func markOf(s protocol.State) mark {
 	return mark{"○", "waiting", "rest"}
 }
 
-func endMark(o protocol.Outcome) mark {
-	switch o {
-	case protocol.OutcomeSuccess:
-		return mark{"✓", "done", "ok"}
-	case protocol.OutcomePartial:
-		return mark{"◑", "partial", "ok"}
-	case protocol.OutcomeCancelled:
-		return mark{"⊘", "cancelled", "rest"}
-	case protocol.OutcomeRolledBack:
-		return mark{"⊘", "rolled back", "rest"}
-	case protocol.OutcomeTimeout:
-		return mark{"✕", "timed out", "bad"}
-	case protocol.OutcomeRejected:
-		return mark{"✕", "refused", "bad"}
-	}
-	return mark{"✕", "failed", "bad"}
+// endMarks are those of closed handoffs.
+var endMarks = map[protocol.Outcome]mark{
+	protocol.OutcomeSuccess:    {"✓", "done", "ok"},
+	protocol.OutcomePartial:    {"◑", "partial", "ok"},
+	protocol.OutcomeCancelled:  {"⊘", "cancelled", "rest"},
+	protocol.OutcomeRolledBack: {"⊘", "rolled back", "rest"},
+	protocol.OutcomeTimeout:    {"✕", "timed out", "bad"},
+	protocol.OutcomeRejected:   {"✕", "refused", "bad"},
+	protocol.OutcomeFailed:     {"✕", "failed", "bad"},
 }
 
 var funcs = template.FuncMap{
@@ -424,6 +441,11 @@ var funcs = template.FuncMap{
 		return fmt.Sprintf("%.0f %%", 100**share)
 	},
 	"millis": explain.Millis,
+	"tabs":   func() []string { return tabs },
+	"words":  func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", "-") },
+	"count":  explain.Count,
+	"some":   explain.Some,
+	"join":   strings.Join,
 	"list":   func(all ...any) []any { return all },
 }
 

@@ -10,19 +10,21 @@ import (
 	"time"
 )
 
-const (
-	renderEvery = 2 * time.Second // the renderings of one view for all who look at it
-	sharedMax   = 256             // answers or views that are known at a time
-)
+// sharedMax bounds the answers of each kind that are known at a time.
+const sharedMax = 256
 
-// moments are answers that all viewers share for a moment: one asks, and the others get the same.
+// moments are answers that all viewers share: one asks, and the others get the same.
 type moments[T any] struct {
+	fresh    time.Duration // the age of an answer that is still given
+	every    time.Duration // from one question to the next
+	patience time.Duration // of a viewer, who then gets the answer before, or errLater
+
 	mu    sync.Mutex
 	known map[string]*moment[T]
 }
 
 type moment[T any] struct {
-	at     time.Time
+	at     time.Time // of the question; in the future until then
 	done   chan struct{}
 	value  T
 	err    error
@@ -31,17 +33,20 @@ type moment[T any] struct {
 
 var errLater = errors.New("the answer takes longer")
 
-// get returns an answer that is at most fresh old, or asks, in a goroutine that outlives its viewer by
-// viewTimeout at most. A viewer whose patience ends gets the answer before, or errLater.
-func (m *moments[T]) get(ctx context.Context, key string, fresh, patience time.Duration, ask func(context.Context) (T, error)) (value T, err error) {
+// get returns an answer that is fresh, or asks, in a goroutine that outlives its viewer by viewTimeout at most.
+func (m *moments[T]) get(ctx context.Context, key string, ask func(context.Context) (T, error)) (value T, err error) {
 	m.mu.Lock()
 	now := m.known[key]
-	if now == nil || time.Since(now.at) > fresh {
+	if now == nil || time.Since(now.at) > m.fresh {
 		if m.known == nil || len(m.known) >= sharedMax {
 			m.known = map[string]*moment[T]{}
 		}
 		next := &moment[T]{at: time.Now(), done: make(chan struct{}), before: now}
+		if now != nil && now.at.Add(m.every).After(next.at) {
+			next.at = now.at.Add(m.every)
+		}
 		go func() {
+			time.Sleep(time.Until(next.at))
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), viewTimeout)
 			defer cancel()
 			next.value, next.err = ask(ctx)
@@ -59,7 +64,7 @@ func (m *moments[T]) get(ctx context.Context, key string, fresh, patience time.D
 		return now.value, now.err
 	case <-ctx.Done():
 		return value, ctx.Err()
-	case <-time.After(patience):
+	case <-time.After(m.patience):
 	}
 	if before.answered() {
 		return before.value, before.err
@@ -96,55 +101,23 @@ func (m *moments[T]) forget() {
 	m.known = nil
 }
 
-// views are the renderings for scripts that read a view again.
-type views struct {
-	mu    sync.Mutex
-	known map[string]*rendering
+// forget lets the next view see the effect of an act.
+func (p *Page) forget() {
+	p.counts.forget()
+	p.fleets.forget()
+	p.lanes.forget()
+	p.begins.forget()
 }
 
-// rendering is the next rendering of a view, or the last one.
+// rendering is a view for all scripts that read it again.
 type rendering struct {
-	begun  time.Time // zero until then: who comes before it gets it
-	done   chan struct{}
+	bytes.Buffer
 	status int
-	text   bytes.Buffer
 }
 
-// get returns a rendering that begins from now on, and at least renderEvery after the one before. The first
-// who asks for it renders for all who come until it begins.
-func (v *views) get(ctx context.Context, key string, render func(http.ResponseWriter)) (*rendering, error) {
-	v.mu.Lock()
-	last := v.known[key]
-	if last != nil && last.begun.IsZero() {
-		v.mu.Unlock()
-		select {
-		case <-last.done:
-			return last, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	if v.known == nil || len(v.known) >= sharedMax {
-		v.known = map[string]*rendering{}
-	}
-	next := &rendering{done: make(chan struct{}), status: http.StatusOK}
-	v.known[key] = next
-	v.mu.Unlock()
-	if last != nil {
-		time.Sleep(time.Until(last.begun.Add(renderEvery)))
-	}
-	v.mu.Lock()
-	next.begun = time.Now()
-	v.mu.Unlock()
-	defer close(next.done)
-	render(next)
-	return next, nil
-}
-
-// Header, Write and WriteHeader implement http.ResponseWriter.
-func (r *rendering) Header() http.Header            { return http.Header{} }
-func (r *rendering) Write(text []byte) (int, error) { return r.text.Write(text) }
-func (r *rendering) WriteHeader(status int)         { r.status = status }
+// Header and WriteHeader make it an http.ResponseWriter.
+func (r *rendering) Header() http.Header    { return http.Header{} }
+func (r *rendering) WriteHeader(status int) { r.status = status }
 
 // sight names the rights of a caller: callers with the same one see the same in every view but the inbox.
 func (x *request) sight() string {

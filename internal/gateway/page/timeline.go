@@ -64,67 +64,71 @@ const (
 // tickets are cut to their beginning in the words of a note.
 var tickets = regexp.MustCompile(`\b([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 
-// noteOf is the mark of an event that a reader of the timeline wants to see.
+// The words behind the mark of a note.
+const (
+	reasonWords = iota // the reason, for people or else for programs
+	noWords
+	codeWords   // the reason for programs
+	detailWords // the event in words
+	byWords     // its author
+)
+
+// notices are the events that a reader of the timeline wants to see. {by} is the author of one, {to} the agent that it names.
+var notices = map[protocol.EventType]struct {
+	mark
+	words int
+}{
+	protocol.EventRejected:        {mark{"⇄", "refused", "rest"}, reasonWords},
+	protocol.EventFailed:          {mark{"✕", "failed", "bad"}, reasonWords},
+	protocol.EventLeaseLost:       {mark{"✕", "its worker stopped answering", "bad"}, noWords},
+	protocol.EventTimedOut:        {mark{"✕", "ran out of time", "bad"}, codeWords},
+	protocol.EventConditioned:     {mark{"◆", "asks", "person"}, reasonWords},
+	protocol.EventAnswered:        {mark{"✓", "answered by {by}", "ok"}, detailWords},
+	protocol.EventEscalated:       {mark{"▲", "goes up to {to}", "person"}, reasonWords},
+	protocol.EventReleased:        {mark{"○", "given back", "rest"}, reasonWords},
+	protocol.EventApproved:        {mark{"✓", "approved by {by}", "ok"}, noWords},
+	protocol.EventDenied:          {mark{"✕", "denied by {by}", "bad"}, reasonWords},
+	protocol.EventGated:           {mark{"▣", "needs approval", "person"}, noWords},
+	protocol.EventRerouted:        {mark{"⇄", "goes to {to}", "rest"}, reasonWords},
+	protocol.EventTaken:           {mark{"●", "taken by {by}", "run"}, noWords},
+	protocol.EventCompleted:       {mark{"✓", "done", "ok"}, noWords},
+	protocol.EventHandedOff:       {mark{"→", "hands off", "rest"}, detailWords},
+	protocol.EventCancelRequested: {mark{"⊘", "is to stop", "rest"}, byWords},
+	protocol.EventRolledBack:      {mark{"⊘", "is to stop", "rest"}, byWords},
+}
+
+// noteOf is the note of an event, if it has one.
 func noteOf(e protocol.Event) (note, bool) {
 	o := protocol.OutlineOf(e)
-	words := cmp.Or(o.Words, o.Code)
+	notice, shown := notices[e.EventType()]
+	if !shown || e.EventType() == protocol.EventGated && o.Gate != protocol.GateApproval {
+		return note{}, false
+	}
+	words, by := cmp.Or(o.Words, o.Code), explain.By(e.Author())
+	switch notice.words {
+	case noWords:
+		words = ""
+	case codeWords:
+		words = o.Code
+	case detailWords:
+		_, detail := explain.Event(e)
+		words = cmp.Or(detail, words)
+	case byWords:
+		words = "by " + by
+	}
+	if c, is := e.(*protocol.Conditioned); is {
+		if needs := slices.Concat(c.NeedsContext, c.NeedsPermission); len(needs) > 0 {
+			words = strings.Join(needs, "; ")
+		} else {
+			notice.mark = mark{"‖", "put off", "rest"}
+		}
+	}
 	if o.Suggests != "" {
 		words += ", suggests " + o.Suggests
 	}
-	var m mark
-	switch e.EventType() {
-	case protocol.EventRejected:
-		m = mark{"⇄", "refused", "rest"}
-	case protocol.EventFailed:
-		m = mark{"✕", "failed", "bad"}
-	case protocol.EventLeaseLost:
-		m, words = mark{"✕", "its worker stopped answering", "bad"}, ""
-	case protocol.EventTimedOut:
-		m, words = mark{"✕", "ran out of time", "bad"}, o.Code
-	case protocol.EventConditioned:
-		m = mark{"◆", "asks", "person"}
-		if c, is := e.(*protocol.Conditioned); is {
-			words = strings.Join(slices.Concat(c.NeedsContext, c.NeedsPermission), "; ")
-		}
-		if words == "" {
-			m, words = mark{"‖", "put off", "rest"}, o.Words
-		}
-	case protocol.EventAnswered:
-		m = mark{"✓", "answered by " + explain.By(e.Author()), "ok"}
-		if _, detail := explain.Event(e); detail != "" {
-			words = detail
-		}
-	case protocol.EventEscalated:
-		m = mark{"▲", "goes up to " + explain.Person(o.To), "person"}
-	case protocol.EventReleased:
-		m = mark{"○", "given back", "rest"}
-	case protocol.EventApproved:
-		m, words = mark{"✓", "approved by " + explain.By(e.Author()), "ok"}, ""
-	case protocol.EventDenied:
-		m = mark{"✕", "denied by " + explain.By(e.Author()), "bad"}
-	case protocol.EventGated:
-		if o.Gate != protocol.GateApproval {
-			return note{}, false
-		}
-		m, words = mark{"▣", "needs approval", "person"}, ""
-	case protocol.EventRerouted:
-		m, words = mark{"⇄", "goes to " + explain.Person(o.To), "rest"}, o.Words
-	case protocol.EventTaken:
-		m, words = mark{"●", "taken by " + explain.By(e.Author()), "run"}, ""
-	case protocol.EventCompleted:
-		m, words = mark{"✓", "done", "ok"}, ""
-	case protocol.EventHandedOff:
-		m, words = mark{"→", "hands off", "rest"}, ""
-		if _, detail := explain.Event(e); detail != "" {
-			words = detail
-		}
-	case protocol.EventCancelRequested, protocol.EventRolledBack:
-		m, words = mark{"⊘", "is to stop", "rest"}, "by "+explain.By(e.Author())
-	default:
-		return note{}, false
-	}
+	notice.Word = strings.NewReplacer("{by}", by, "{to}", explain.Person(o.To)).Replace(notice.Word)
 	words = tickets.ReplaceAllString(protocol.CutText(oneLine(words), 300), "$1")
-	return note{mark: m, Words: words, at: e.When()}, true
+	return note{mark: notice.mark, Words: words, at: e.When()}, true
 }
 
 // timeline draws the changes of a handoff. Those before the last 40 lines are counted.
@@ -171,7 +175,7 @@ func (x *request) timeline(state protocol.State, changes []protocol.Change, past
 		if s.Fence != 0 {
 			now.Small = fmt.Sprintf("attempt %d", max(s.Attempt, 1))
 		}
-		until := x.now
+		until := x.frame.now
 		if i+1 < len(changes) {
 			until = at(changes[i+1])
 		} else if past {
@@ -235,18 +239,19 @@ func (t *timeline) scale(x *request, state protocol.State) {
 	}
 	t.Duration = explain.Spoken(pieces[len(pieces)-1].to.Sub(begun))
 	rest := whole
-	for i, p := range pieces {
-		pieces[i].folded = p.folded && len(pieces) > 1 && p.wide > foldBeyond*whole && !t.Scale
-		if p.folded && len(pieces) > 1 && p.wide > foldBeyond*whole {
+	for i := range pieces {
+		p := &pieces[i]
+		if p.folded = p.folded && len(pieces) > 1 && p.wide > foldBeyond*whole; p.folded {
 			t.Folded, rest = true, rest-p.wide
 		}
 	}
 	total, px := 0.0, 0.0
 	for i := range pieces {
-		if pieces[i].folded {
-			pieces[i].wide = max(foldedTo*rest, 0.001)
+		p := &pieces[i]
+		if p.folded = p.folded && !t.Scale; p.folded {
+			p.wide = max(foldedTo*rest, 0.001)
 		}
-		total += pieces[i].wide
+		total += p.wide
 	}
 	for i := range pieces {
 		pieces[i].wide *= 100 / total
@@ -284,10 +289,10 @@ func (t *timeline) ticks(x *request, pieces []piece, state protocol.State) {
 	} else if last.Sub(pieces[0].from) > 24*time.Hour {
 		format = "2 Jan 15:04"
 	}
-	t.Ticks = []tick{{"0%", "start", pieces[0].from.In(x.zone).Format(format)}}
+	t.Ticks = []tick{{"0%", "start", pieces[0].from.In(x.frame.zone).Format(format)}}
 	taken := 16.0
 	for _, p := range pieces {
-		words, at := p.from.In(x.zone).Format(format), p.x
+		words, at := p.from.In(x.frame.zone).Format(format), p.x
 		if p.folded {
 			words, at = "⟨ "+explain.Spoken(p.to.Sub(p.from))+" ⟩", p.x+p.wide/2
 		}
@@ -299,9 +304,9 @@ func (t *timeline) ticks(x *request, pieces []piece, state protocol.State) {
 	}
 	end := "now"
 	if t.Past {
-		end = pieces[len(pieces)-1].to.In(x.zone).Format(format)
+		end = pieces[len(pieces)-1].to.In(x.frame.zone).Format(format)
 	} else if state.Closed {
-		end = state.ClosedAt.In(x.zone).Format(format)
+		end = state.ClosedAt.In(x.frame.zone).Format(format)
 	}
 	t.Ticks = append(t.Ticks, tick{"100%", "end", end})
 }
