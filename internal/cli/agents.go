@@ -129,6 +129,7 @@ type profileFlags struct {
 	Capabilities  []string `flag:"capability" doc:"a capability of it, {NAME[:0.8]} (repeatable)"`
 	ContextSchema string   `flag:"context-schema" doc:"the JSON Schema of the context that it expects is in this {FILE}, or on stdin with - ('' removes it)"`
 	ResultSchema  string   `flag:"result-schema" doc:"the JSON Schema of its results, if a package has none, is in this {FILE}, or on stdin with - ('' removes it)"`
+	LimitBy       []string `flag:"limit-by,,each" doc:"a limit under a {KEY=8,60/1m}: 8 at a time, and 60 begins in each minute, such as model:$.variables.model=8 (repeatable; '' removes all)"`
 	Policies      []string `flag:"policy" doc:"policy {NAME=VALUE}, for example max_attempts=1 (repeatable; see handoff schema profile)"`
 }
 
@@ -200,6 +201,13 @@ func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, erro
 		}
 		p.Capabilities = capabilities
 	}
+	if f.fs.Changed("limit-by") {
+		limits, err := parseKeyLimits("limit_by", f.LimitBy)
+		if err != nil {
+			return p, err
+		}
+		p.LimitsBy = limits
+	}
 	return p, applyPolicies(&p.Policy, f.Policies)
 }
 
@@ -264,7 +272,7 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder, people api.Peo
 		a.printf("%s\n", gate)
 	}
 	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
-		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk),
+		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk), "limits by key", keyLimitWords(v.LimitsBy),
 		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),
 		"expects", expects, "provides", provides, "conversation", conversation,
 		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {

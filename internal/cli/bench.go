@@ -73,8 +73,8 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 			// get the load of a measurement.
 			if a.conn.url != "" || a.conn.context != "" {
 				conn := a.conn.resolve(a.env)
-				if cmd.Flags().Changed("replicas") { // a plain cluster will do
-					if err := conn.ensureTopology(cmd.Context(), jetstream.Topology{Replicas: cfg.Replicas}); err != nil {
+				if cmd.Flags().Changed("replicas") || cfg.Partitions > 0 { // a plain cluster will do
+					if err := conn.ensureTopology(cmd.Context(), jetstream.Topology{Replicas: cfg.Replicas, Partitions: cfg.Partitions}); err != nil {
 						return err
 					}
 				}
@@ -90,7 +90,7 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 	bind(all, &cfg)
 	all.StringVar(&packages, "packages", "", "submit the packages in `DIR` instead: each *.json, each line of a *.jsonl")
 	all.StringSliceVar(&cfg.Via, "via", []string{bench.ViaInside}, "reach the engine `WAY`: inside, nats, http; several are compared with the first")
-	inOrder(cmd.Flags(), all, "duration n warmup rate submitters slots agents workers-as-processes open size packages fsync replicas data deferred probes index stored baseline via")
+	inOrder(cmd.Flags(), all, "duration n warmup rate submitters slots agents workers-as-processes open size packages fsync replicas partitions data deferred probes index stored baseline via")
 	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	a.words(cmd, "via", bench.Ways...)
 	return cmd

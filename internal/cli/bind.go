@@ -222,7 +222,7 @@ func (l *listValue) Set(text string) (err error) {
 // enumerations are the values of each type that has a list of them.
 var enumerations = []any{protocol.Types, protocol.Triggers, protocol.Priorities, protocol.Risks, protocol.OnTimeouts, protocol.BudgetActions,
 	protocol.TransferModes, protocol.ReturnScopes, protocol.Aggregations, protocol.LateResults, protocol.HandoffModes, protocol.BarredModes,
-	protocol.Approves, protocol.Phases, protocol.Outcomes, protocol.GateKinds, protocol.AuditTypes, ask.Sorts, ask.Bys, worker.Inputs, output.Modes}
+	protocol.Approves, protocol.Phases, protocol.Outcomes, protocol.GateKinds, protocol.AuditTypes, protocol.Overlaps, protocol.MissedModes, ask.Sorts, ask.Bys, worker.Inputs, output.Modes}
 
 // wordsOfType returns the words that a type, or an element of a list, may have; nil is any.
 func wordsOfType(t reflect.Type) (words []string) {

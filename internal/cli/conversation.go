@@ -42,7 +42,7 @@ type conversationOptions struct {
 	Count bool      `flag:"count" doc:"how many there are, and from whom to whom"`
 	Full  bool      `flag:"full" doc:"show the trace id, the user's intent and the messages of each, too"`
 	Limit int       `flag:"limit" doc:"with --full: at most {N} of them"`
-	From  []string  `flag:"from,,commas" doc:"only those from this {AGENT}"`
+	From  []string  `flag:"from,,commas" doc:"only those from {AGENT}, schedule:NAME or signal:NAME"`
 	To    []string  `flag:"to" doc:"only those that were for this {AGENT}, or that it had"`
 	Fresh freshness `flag:""`
 }
@@ -109,7 +109,7 @@ func (a *app) conversation(ctx context.Context, r dossier.Reader, filter ask.Fil
 var conversationTable = table{
 	heads: "SUBMITTED|TICKET|FROM|TO|WITH|PHASE|TASK",
 	cells: func(r ask.Row, _ time.Time) []any {
-		return []any{r.SubmittedAt, r.Ticket, r.Source, cmp.Or(r.Target, r.Agent), r.Agent, rowPhase(r), rowTask(r)}
+		return []any{r.SubmittedAt, r.Ticket, r.From(), cmp.Or(r.Target, r.Agent), r.Agent, rowPhase(r), rowTask(r)}
 	},
 }
 
@@ -174,7 +174,7 @@ func (a *app) conversationText(rows []dossier.Turn, first bool) {
 		first = false
 		a.printf("%s  %s  %s\n", explain.Instant(r.SubmittedAt), r.Ticket, rowPhase(r.Row))
 		s := &sheet{a: a, width: width}
-		s.line("from", r.Source)
+		s.line("from", r.From())
 		s.line("to", cmp.Or(r.Target, r.Agent))
 		s.line("with", r.Agent)
 		s.line("reason", r.Why)

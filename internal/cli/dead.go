@@ -46,7 +46,7 @@ func checkDead(q ask.DeadQuery) error {
 		if agent == "" {
 			continue
 		}
-		if err := protocol.CheckID(field, agent); err != nil {
+		if err := checkAgents(field, []string{agent}); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (a *app) deadLetters(states []protocol.State) error {
 	}
 	now := a.now()
 	return a.table(rowsOf("TICKET|OUTCOME|CLOSED|FROM|TO|ATTEMPTS|WORDS", states, func(s protocol.State) []any {
-		return []any{s.Ticket, s.Outcome, explain.Ago(s.ClosedAt, now) + " ago", s.Source, cmp.Or(s.Agent, s.TargetWords()),
+		return []any{s.Ticket, s.Outcome, explain.Ago(s.ClosedAt, now) + " ago", s.From(), cmp.Or(s.Agent, s.TargetWords()),
 			s.AttemptsTotal, explain.Join(deadWords(s), explain.Kept(s, explain.KeptAsDeadLetter))}
 	}))
 }

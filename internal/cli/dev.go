@@ -40,6 +40,7 @@ type devConfig struct {
 	dir, fsync string
 	metrics    string // where to show figures; empty is nowhere
 	port       int
+	partitions int
 	lease      time.Duration
 	noIndex    bool
 	http       string // where to serve HTTP; empty is the default, or a free port
@@ -65,6 +66,9 @@ crash first recreates queues and timers from the ledger.
 acknowledged. --fsync interval syncs once a second: faster, and a power cut may
 take the last second with it, acknowledged tickets included. A killed process
 loses nothing either way.
+
+--partitions divides a ledger for machines with more than four processors (see handoff
+topology ensure --help). It is kept with the data, and only grows.
 
 --lease is the default lease of workers on this engine that choose none
 themselves: how long their handoffs stay theirs without a word from them. It is
@@ -95,6 +99,9 @@ damaged.`,
 				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %s; a lease is between %s and %s",
 					explain.Duration(cfg.lease), explain.Duration(worker.LeaseMin), explain.Duration(worker.LeaseMax))
 			}
+			if err := checkPartitions(cfg.partitions); err != nil {
+				return err
+			}
 			if err := a.devDir(&cfg.dir); err != nil {
 				return err
 			}
@@ -106,6 +113,7 @@ damaged.`,
 	dataFlag(cmd, &cfg.dir)
 	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
 	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
+	fs.IntVar(&cfg.partitions, "partitions", 0, partitionsUsage)
 	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or the one before)")
 	metricsFlag(fs, &cfg.metrics)
 	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: handoff list has no answer unless you start handoff index")
@@ -315,7 +323,7 @@ func (a *app) untilFailed(ctx context.Context, failed <-chan struct{}, again fun
 func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, guard *ledgerGuard, unclean bool, log *slog.Logger) error {
 	// Where every write of the ledger is synced, the data derived from it need not be: embedded
 	// recreates them after a crash.
-	topology := jetstream.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync}
+	topology := jetstream.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync, Partitions: cfg.partitions}
 	if err := jetstream.EnsureTopology(ctx, nc, topology); err != nil {
 		return err
 	}

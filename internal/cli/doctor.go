@@ -50,6 +50,9 @@ problem. It changes nothing. The checks, with the state that is ok:
   clock        agrees with the engine's
   supervisors  run, and keep up
   breakers     all are closed
+  limits       no key is paused
+  schedules    fire in time, and their handoffs are accepted
+  signals      are decided, and the handoffs of their rules accepted
   deadlocks    no handoffs wait for each other
   lineages     no lineage is very deep
   people       counts handoffs for a person
@@ -150,7 +153,7 @@ func (a *app) access() doctor.Access {
 	strays := func(ctx context.Context, d *lifecycle.Directory) ([]jetstream.Strays, error) {
 		return a.engine.Strays(ctx, d)
 	}
-	return doctor.Access{Where: conn.where(), Diagnose: diagnose, Open: a.connect, Strays: strays}
+	return doctor.Access{Where: conn.where(), Diagnose: diagnose, Open: a.connect, Strays: strays, Patience: a.timeout()}
 }
 
 // diagnosisView holds the findings of doctor, for programs.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -28,26 +27,24 @@ type patient struct {
 	*testing.T
 	node *embedded.Node
 	b    *broker.Broker
-	eng  *handoffjs.Engine
 	js   jetstream.JetStream
 }
 
 func newPatient(t *testing.T) *patient {
 	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{AsyncWork: true})
-	}})
+	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Prepare: handoffjs.Topology{AsyncWork: true}.Prepare})
 	must(t, err)
 	t.Cleanup(func() { _ = node.Stop() })
 	nc, err := node.Conn()
 	must(t, err)
 	t.Cleanup(nc.Close)
-	b, engine, done, err := openNode(t.Context(), nc, broker.Config{})
-	must(t, err)
-	t.Cleanup(done)
 	js, err := jetstream.New(nc)
 	must(t, err)
-	return &patient{T: t, node: node, b: b, eng: engine, js: js}
+	p := &patient{T: t, node: node, js: js}
+	var done func()
+	p.b, _, done = p.connect()
+	t.Cleanup(done)
+	return p
 }
 
 // doctor runs the command and returns what it found, by check.
@@ -82,13 +79,26 @@ func (p *patient) expect(when, check string, want doctor.Status, about ...string
 	}
 }
 
+// supervise runs a supervisor on an engine of its own, which recreates streams that are lost until
+// the supervisor stops.
 func (p *patient) supervise() (stop func()) {
-	s, err := supervisor.New(p.b, p.eng, supervisor.Config{})
+	p.Helper()
+	b, engine, done := p.connect()
+	s, err := supervisor.New(b, engine, supervisor.Config{})
 	must(p.T, err)
 	ctx, cancel := context.WithCancel(p.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	return func() { cancel(); must(p.T, <-ended) }
+	return func() { cancel(); must(p.T, <-ended); done() }
+}
+
+func (p *patient) connect() (b *broker.Broker, engine *handoffjs.Engine, done func()) {
+	p.Helper()
+	nc, err := p.node.Conn()
+	must(p.T, err)
+	b, engine, stop, err := openNode(p.Context(), nc, broker.Config{})
+	must(p.T, err)
+	return b, engine, func() { stop(); nc.Close() }
 }
 
 func (p *patient) submit(to string) broker.Head {

@@ -57,9 +57,12 @@ func newFleetSet(a *app) *cobra.Command {
 		Use:   "set NAME=VALUE...",
 		Short: "Change settings by their names",
 		Long: `Set changes the settings that are named, and no other. A name is the path of a field
-of the settings, a value is JSON or a text. All of them are changed, or none.`,
-		Example: `  handoff fleet set policy.on_no_taker=queue policy.max_attempts=5`,
-		Args:    atLeastOne("NAME=VALUE"), ValidArgsFunction: settingWords("="),
+of the settings, a value is JSON or a text. All of them are changed, or none. limits_by
+may be written as limits under keys: KEY=8 (at a time), KEY=60/1m (begins in each span)
+or KEY=8,60/1m, separated by spaces.`,
+		Example: `  handoff fleet set policy.on_no_taker=queue policy.max_attempts=5
+  handoff fleet set 'limits_by=model:$.variables.model=8,60/1m'`,
+		Args: atLeastOne("NAME=VALUE"), ValidArgsFunction: settingWords("="),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
 			values, err := parseVariables("set", args)
 			if err != nil {
@@ -222,6 +225,11 @@ func withSettings(fleet api.Fleet, values map[string]json.RawMessage) (api.Fleet
 		if t.Kind() == reflect.String && value != nil && value[0] != '"' { // a text that happens to be JSON
 			value = jsonText(string(value))
 		}
+		if path == "limits_by" {
+			if value, err = keyLimitsText(value); err != nil {
+				return fleet, err
+			}
+		}
 		var parsed any
 		if value != nil {
 			if err := decodeNumbers(value, &parsed); err != nil {
@@ -280,6 +288,9 @@ func (a *app) settings(fleet api.Fleet) error {
 	rows := [][]string{{"SETTING", "VALUE", "SET"}}
 	for _, path := range settingPaths() {
 		set := settingRows(nil, path, settingAt(tree, path))
+		if path == "limits_by" && set != nil {
+			set[0][1] = keyLimitWords(fleet.LimitsBy)
+		}
 		if set == nil {
 			set = [][]string{{path, settingDefaults[path], ""}}
 			if path == "breaker.threshold" && fleet.Breaker == nil {

@@ -25,7 +25,7 @@ import (
 // that refuse know no command line.
 func advise(err error, code protocol.Code, field, op string, args ...string) error {
 	var e *protocol.Error
-	if !errors.As(err, &e) || e.Code != code || e.Field != field {
+	if !errors.As(err, &e) || e.Code != code || strings.TrimPrefix(e.Field, "package.") != field {
 		return err
 	}
 	advised := *e

@@ -48,7 +48,7 @@ func (a *app) history(changes []protocol.Change) error {
 	}
 	last := changes[len(changes)-1].Record.State
 	day := changes[0].Record.Events[0].When().UTC().Format(time.DateOnly)
-	a.printf("%s  %s -> %s  %s  %s\n", a.shortens(last.Ticket)(last.Ticket), last.Source, last.TargetWords(), a.phase(last), day)
+	a.printf("%s  %s -> %s  %s  %s\n", a.shortens(last.Ticket)(last.Ticket), last.From(), last.TargetWords(), a.phase(last), day)
 	rows := [][]string{{"TIME (UTC)", "AFTER", "EVENT", "BY", "DETAIL"}}
 	var before time.Time
 	for _, c := range changes {

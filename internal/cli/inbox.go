@@ -141,7 +141,7 @@ func (a *app) inboxTable(entries []dossier.InboxEntry) error {
 		if v.Absent == nil || v.Reason != lifecycle.ReasonAcknowledgeTimeout { // else it goes back by itself
 			asks = explain.Asks(v.State)
 		}
-		return []any{v.Why, v.Ticket, v.Priority, explain.Ago(v.Since, now), v.Source, v.Agent,
+		return []any{v.Why, v.Ticket, v.Priority, explain.Ago(v.Since, now), v.From(), v.Agent,
 			explain.Join(explain.OverdueMark(v.State, now), v.Words, explain.Kept(v.State, explain.KeptInInbox), asks)}
 	}))
 }
@@ -218,7 +218,7 @@ func (a *app) showNew(entries []dossier.InboxEntry, seen map[string]bool) (map[s
 			continue
 		}
 		ticket := a.shortens(e.Ticket)(e.Ticket)
-		line := explain.Instant(e.Since) + "  " + string(e.Why) + "  " + ticket + "  " + e.Source + "  " + e.Words
+		line := explain.Instant(e.Since) + "  " + string(e.Why) + "  " + ticket + "  " + e.From() + "  " + e.Words
 		if a.fitTo() > 0 {
 			line = cutColumns(line, a.fitTo())
 		}

@@ -178,7 +178,7 @@ type table struct {
 var listTable = table{
 	heads: "TICKET|PHASE|PRIORITY|AGE|FROM|TO|WITH|TASK",
 	cells: func(r ask.Row, now time.Time) []any {
-		return []any{r.Ticket, rowPhase(r), r.Priority, explain.Ago(r.SubmittedAt, now), r.Source, rowTo(r), rowWith(r), rowTask(r)}
+		return []any{r.Ticket, rowPhase(r), r.Priority, explain.Ago(r.SubmittedAt, now), r.From(), rowTo(r), rowWith(r), rowTask(r)}
 	},
 }
 
@@ -297,10 +297,14 @@ func (f *filterFlags) filter(ctx context.Context, a *app) (ask.Filter, error) {
 	return f.Filter, nil
 }
 
-// checkAgents refuses names that no agent can have.
+// checkAgents refuses names that no agent can have, in the field source also no schedule or rule.
 func checkAgents(field string, agents []string) error {
+	check := protocol.CheckID
+	if field == "source" {
+		check = ask.CheckFrom
+	}
 	for _, agent := range agents {
-		if err := protocol.CheckID(field, agent); err != nil {
+		if err := check(field, agent); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 type notifyFlags struct {
 	serviceFlags
 	url, secretFile, program string
+	signal                   string
 	on, agents, allow        []string
 }
 
@@ -26,9 +27,9 @@ func newNotify(a *app) *cobra.Command {
 	var flags notifyFlags
 	cmd := &cobra.Command{
 		Use:   "notify",
-		Short: "Send a webhook, or run a program, at events of handoffs",
-		Long: `Notify sends one POST to --url, or runs --exec once, for each of these that happens from
-its first start on:
+		Short: "Send a webhook or a signal, or run a program, at events of handoffs",
+		Long: `Notify sends one POST to --url or one signal to --signal, or runs --exec once, for each of
+these that happens from its first start on:
 
   asked      an agent needs context or a permission before it takes a handoff
   approval   a handoff waits for an approval, or for its budget to be raised
@@ -43,6 +44,10 @@ sentence, and a summary of its state. A program gets it on its standard input, a
 main parts in $HANDOFF_TYPE, $HANDOFF_TICKET, $HANDOFF_SENTENCE and
 $HANDOFF_NOTIFICATION, which is the id.
 
+The payload of a signal is flat: kind, timestamp, ticket, agent, sentence, and the fields
+of the summary. The handoffs of its rules are in the lineage of that handoff (handoff
+signal).
+
 The webhook is signed as Standard Webhooks describes it (headers webhook-id,
 webhook-timestamp, webhook-signature). --secret-file has the secret, whsec_ and base64;
 with two lines it is signed with both, so that a receiver can change to the other.
@@ -54,7 +59,7 @@ end within 15 s is a failure, and is tried again after 1 s, 2 s, 4 s and so on, 
 410 ends the command: the receiver wants no more.
 
 The engine keeps the place: occurrences while notify is away are sent when it is back. A
-notify with other values of --url, --exec, --on or --agent begins anew, with those from
+notify with other values of --url, --exec, --signal, --on or --agent begins anew, with those from
 then on. Two with the same values share the work. It prints "ready" and the name of its
 consumer on stdout.
 
@@ -70,6 +75,7 @@ reachable; 9 the URL or the secret is refused.`,
 		Example: `  handoff notify --exec 'notify-send "$HANDOFF_TYPE" "$HANDOFF_SENTENCE"'
   handoff notify --on failed --exec ./page-me.sh
   printf 'whsec_%s\n' "$(head -c 32 /dev/urandom | base64)" > secret
+  handoff notify --on closed --agent reviewer --signal reviewed
   handoff notify --url https://example.org/hooks --secret-file secret --on asked,approval
   handoff notify --url http://127.0.0.1:8080/ --secret-file secret --allow-net 127.0.0.0/8`,
 		Args: takes(),
@@ -82,6 +88,9 @@ reachable; 9 the URL or the secret is refused.`,
 			return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 				shown.engineAnswers(b)
 				n.Ledger, n.Broker, n.Log = a.engine, b, log
+				if signal, is := n.To.(*notify.Signal); is {
+					signal.Broker = b
+				}
 				log.Info("notifying", "engine", a.conn.resolve(a.env).where(), "consumer", n.Name(), "on", n.On)
 				var printed error
 				err := n.Run(ctx, func() {
@@ -99,6 +108,7 @@ reachable; 9 the URL or the secret is refused.`,
 	fs.StringVar(&flags.url, "url", "", "send a signed POST to this `URL`")
 	fs.StringVar(&flags.secretFile, "secret-file", "", "`FILE` with the secret of the signature: whsec_ and base64")
 	fs.StringVar(&flags.program, "exec", "", "run this shell `CMD`, with the notification on its standard input")
+	fs.StringVar(&flags.signal, "signal", "", "send a signal of this `NAME`, for which rules begin handoffs")
 	fs.StringSliceVar(&flags.on, "on", []string{"asked", "approval", "escalated", "failed", "stuck"}, "the occurrences, comma-separated")
 	fs.StringArrayVar(&flags.agents, "agent", nil, "only of this `AGENT`: it has the handoff, gets it or loses it; repeatable")
 	fs.StringArrayVar(&flags.allow, "allow-net", nil, "permit this network (`CIDR`) although it is not public; repeatable")
@@ -110,6 +120,9 @@ reachable; 9 the URL or the secret is refused.`,
 // notifier returns the notifier that the flags describe, without an engine.
 func (a *app) notifier(flags *notifyFlags) (*notify.Notifier, error) {
 	n := &notify.Notifier{Target: flags.url + flags.program, Agents: flags.agents}
+	if flags.signal != "" {
+		n.Target = "signal " + flags.signal
+	}
 	for _, word := range flags.on {
 		if !slices.Contains(notify.Kinds, notify.Kind(word)) {
 			return nil, usagef("--on %s: must be of %s", word, notify.Kinds)
@@ -129,9 +142,13 @@ func (a *app) notifier(flags *notifyFlags) (*notify.Notifier, error) {
 		}
 		allowed = append(allowed, network)
 	}
+	given := slices.DeleteFunc([]string{flags.url, flags.program, flags.signal}, func(s string) bool { return s == "" })
 	switch {
-	case (flags.url == "") == (flags.program == ""):
-		return nil, usagef("notify needs either --url URL or --exec CMD")
+	case len(given) != 1:
+		return nil, usagef("notify needs one of --url URL, --exec CMD and --signal NAME")
+	case flags.signal != "":
+		n.To = &notify.Signal{Name: flags.signal}
+		return n, protocol.CheckID("signal", flags.signal)
 	case flags.program != "":
 		n.To = &notify.Program{Line: flags.program, Dir: a.dir, Stdout: a.out, Stderr: a.err,
 			Env: append(os.Environ(), a.connEnv("", []string{worker.InheritAll})...)}

@@ -165,7 +165,7 @@ func commands(a *app, root *cobra.Command) {
 		commands []*cobra.Command
 	}{
 		{"Hand off work and follow it:", []*cobra.Command{newSubmit(a), newStatus(a), newWait(a), newResult(a), newHistory(a),
-			newWhy(a), newShow(a), newTree(a), newTail(a), newCancel(a)}},
+			newWhy(a), newShow(a), newTree(a), newTail(a), newCancel(a), newSchedule(a), newSignal(a), newLimits(a)}},
 		{"Step in, as a person or an agent in charge:", []*cobra.Command{newInbox(a), newApprove(a), newDeny(a), newAnswer(a), newTake(a), newReroute(a),
 			newRaise(a), newRollback(a), newDismiss(a), newDead(a)}},
 		{"Ask about many of them:", []*cobra.Command{newList(a), newConversation(a), newStats(a), newAudit(a)}},

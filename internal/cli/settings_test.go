@@ -46,6 +46,7 @@ var settingWordsOf = map[string]string{
 	"limits.max_time_ms":            "Time to its end.",
 	"limits.share_percent":          "Part of the rest that a child gets if it asks for nothing.",
 	"limits.on_exhausted":           "The action at a spent budget: return, or ask (a person).",
+	"limits_by":                     "Limits by key, for all agents ([how](../how-to/limits-by-key.md)).",
 	"classes":                       "Other limits for the classes simple, medium and complex.",
 	"complexity":                    "Rules that give a submission its class.",
 	"loops.edge_repeats":            "How often one agent hands the same work to the same other one.",

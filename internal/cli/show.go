@@ -347,7 +347,7 @@ func (s *sheet) overview(v dossier.Handoff) {
 	}
 	s.line("ended", explain.Ended(state))
 	s.line("stuck", state.StuckReason)
-	s.line("from", state.Source)
+	s.line("from", state.From())
 	s.line("to", explain.To(state))
 	s.line("group", explain.Join(explain.Group(state), explain.Aggregation(state)))
 	s.line("attempt", explain.Attempt(state))

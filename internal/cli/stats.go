@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -42,7 +43,7 @@ longer than p95. With -o json durations are milliseconds and rates 0 to 1.
 --summary shows five of these alone: how many handoffs each workflow had, the use of
 each agent, how long handoffs took on average, which breakers are not closed, and how
 many deadlocks there were: handoffs taken out of one, and hand-offs refused as circular.
-Breakers are the present ones, whatever the filter.
+Breakers, limits by key, schedules, rules and signals are the present ones, whatever the filter.
 
 --by variant compares the variants of experiments alone (handoff fleet set experiments=…); so
 do the other words for their table.
@@ -123,16 +124,24 @@ func (a *app) askFigures(ctx context.Context, q ask.FiguresQuery, by string, bri
 		if by != "" {
 			return a.statsBy(by, answer, fresh)
 		}
+		var triggers *dossier.Triggers
 		breakers, err := r.Breakers(ctx)
+		if err == nil && !brief {
+			triggers, err = dossier.ReadTriggers(ctx, r, a.now())
+		}
+		var limits []lifecycle.KeyStatus
+		if err == nil && !brief {
+			limits, err = readKeys(ctx, r)
+		}
 		if errors.Is(err, broker.ErrNotAllowed) { // readers see the ledger, and not the agents
-			a.notef("breakers are left out: this user may not read about agents\n")
+			a.notef("breakers and schedules are left out: this user may not read about agents\n")
 		} else if err != nil {
 			return err
 		}
 		if brief {
 			return a.summary(answer, breakers, fresh)
 		}
-		return a.stats(statsAnswer{answer, orEmpty(breakers)}, fresh)
+		return a.stats(statsAnswer{answer, orEmpty(breakers), triggers, limits}, fresh)
 	})
 }
 
@@ -306,7 +315,7 @@ func (a *app) governance(s statsAnswer) error {
 		rowsOf("LIMIT|HANDOFFS|GRANTED|USED|RESERVED|OVER|OF HANDOFFS", s.Budgets, func(b ask.BudgetFigures) []any {
 			return []any{b.Limit, b.Handoffs, amountOf(b, b.Granted), amountOf(b, b.Used), amountOf(b, b.Reserved), amountOf(b, b.Over), b.OverHandoffs}
 		}),
-		breakerRows(s.Breakers))
+		breakerRows(s.Breakers), keyRows(s.Limits), triggerRows(s.Triggers, a.now()))
 }
 
 // amountOf is an amount of a budget; costs are in the currency of the fleet.
@@ -353,14 +362,16 @@ func countOrNone(n int64) string {
 // statsAnswer are the figures of "stats".
 type statsAnswer struct {
 	ask.FiguresAnswer
-	Breakers []api.BreakerStatus `json:"breakers"`
+	Breakers []api.BreakerStatus   `json:"breakers"`
+	Triggers *dossier.Triggers     `json:"triggers,omitempty"` // schedules, rules and signals, if there are any
+	Limits   []lifecycle.KeyStatus `json:"limits,omitempty"`   // the keys with a limit
 }
 
 func (a *app) stats(s statsAnswer, fresh freshness) error {
 	if !a.text() {
 		return a.value(s)
 	}
-	if err := a.figures(s.FiguresAnswer); err != nil {
+	if err := a.figures(s.FiguresAnswer, s.Triggers.Signals()); err != nil {
 		return err
 	}
 	if err := a.governance(s); err != nil {
@@ -370,7 +381,7 @@ func (a *app) stats(s statsAnswer, fresh freshness) error {
 }
 
 // figures prints figures for people.
-func (a *app) figures(f ask.FiguresAnswer) error {
+func (a *app) figures(f ask.FiguresAnswer, signals string) error {
 	all := f.All
 	if err := a.fields(
 		"handoffs", fmt.Sprintf("%d, %d of them open", all.Handoffs, all.Open),
@@ -383,6 +394,7 @@ func (a *app) figures(f ask.FiguresAnswer) error {
 		"tokens", tokensOf(all),
 		"cost", costOf(all),
 		"deadlocks", countOrNone(f.Deadlocks),
+		"signals", signals,
 	); err != nil {
 		return err
 	}

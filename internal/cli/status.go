@@ -90,7 +90,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"waits for", waiting,
 		"asks", explain.Asks(s),
 		"ended", explain.Ended(s),
-		"from", s.Source,
+		"from", s.From(),
 		"to", explain.To(s),
 		"type", explain.Type(s),
 		"group", explain.Group(s),

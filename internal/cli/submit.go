@@ -187,7 +187,7 @@ func (a *app) submit(ctx context.Context, pkg protocol.Package, o *submitOptions
 		}
 		return err
 	}
-	state, err := a.submitOnce(ctx, s, pkg, prepared)
+	state, err := a.submitOnce(ctx, s, pkg, prepared, newcomerLimit(o.limit))
 	if err != nil {
 		return err
 	}
@@ -209,10 +209,23 @@ func (a *app) inherited(ctx context.Context, b *broker.Broker, pkg protocol.Pack
 	return a.prepare(ctx, pkg)
 }
 
+// How long a submission waits for the first worker of an agent that nothing knows: newcomerWait, or with
+// --wait as long as that, at most newcomerWaitMax.
 const (
-	newcomerWait = 3 * time.Second
-	newcomerPoll = 100 * time.Millisecond
+	newcomerWait    = 3 * time.Second
+	newcomerWaitMax = 30 * time.Second
+	newcomerPoll    = 100 * time.Millisecond
 )
+
+func newcomerLimit(wait *time.Duration) time.Duration {
+	switch {
+	case wait == nil:
+		return newcomerWait
+	case *wait < 0: // without end
+		return newcomerWaitMax
+	}
+	return min(*wait, newcomerWaitMax)
+}
 
 // mayCome reports whether a submission was refused because of an agent whose worker may be starting:
 // no agent has its name, nor one like it.
@@ -224,8 +237,9 @@ func (a *app) mayCome(ctx context.Context, b *broker.Broker, err error) bool {
 	return name != nil && didYouMean(name[1], a.agentNames(ctx, b)) == ""
 }
 
-// submitOnce submits, and names the next step if it is not known whether it happened.
-func (a *app) submitOnce(ctx context.Context, s *source, given protocol.Package, prepared broker.Prepared) (state protocol.State, err error) {
+// submitOnce submits, and names the next step if it is not known whether it happened. It waits for the
+// first worker of an agent up to newcomer.
+func (a *app) submitOnce(ctx context.Context, s *source, given protocol.Package, prepared broker.Prepared, newcomer time.Duration) (state protocol.State, err error) {
 	status := "handoff status "
 	submit := func(ctx context.Context) error {
 		head, err := s.b.Submit(ctx, prepared)
@@ -247,10 +261,10 @@ func (a *app) submitOnce(ctx context.Context, s *source, given protocol.Package,
 		}
 	}
 	err = a.ask(ctx, submit)
-	for name, until := "", time.Now().Add(newcomerWait); a.mayCome(ctx, s.b, err) && time.Now().Before(until); {
+	for name, until := "", time.Now().Add(newcomer); a.mayCome(ctx, s.b, err) && time.Now().Before(until); {
 		if now := noAgent.FindStringSubmatch(err.Error())[1]; now != name && a.text() {
 			name = now
-			a.notef("handoff: no agent is called %s yet; waiting %v for its first worker\n", name, newcomerWait)
+			a.notef("handoff: no agent is called %s yet; waiting %v for its first worker\n", name, newcomer)
 		}
 		time.Sleep(newcomerPoll)
 		err = a.ask(ctx, submit)

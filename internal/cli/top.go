@@ -18,6 +18,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -60,6 +61,10 @@ Beneath are open handoffs that need attention:
   oldest     open for longest
 
 They come from an index (handoff index; handoff dev has one); without one they are left out.
+
+Schedules and rules are shown if there are any: those that are late, refused or at their
+rate first. So are the keys with a limit (handoff limits): the paused ones first, then
+those for which most handoffs wait.
 
 On a terminal it is drawn in place, and fits it; q or Ctrl-C ends it. Elsewhere, and with
 -o json or jsonl, one picture follows the other. --once makes one and ends.
@@ -164,14 +169,16 @@ func topLoop(ctx context.Context, every time.Duration, view func(context.Context
 
 // topView is one picture, for programs.
 type topView struct {
-	At        time.Time   `json:"at"`
-	Served    int         `json:"served"` // agents that have a worker
-	Open      int64       `json:"open"`   // handoffs; -1 where no index answers
-	Rates     rates       `json:"rates"`
-	Agents    []topAgent  `json:"agents"`
-	Attention []attention `json:"attention"`
-	People    api.People  `json:"people"`         // the handoffs that wait for a person
-	Note      string      `json:"note,omitempty"` // missing data, and why
+	At        time.Time             `json:"at"`
+	Served    int                   `json:"served"` // agents that have a worker
+	Open      int64                 `json:"open"`   // handoffs; -1 where no index answers
+	Rates     rates                 `json:"rates"`
+	Agents    []topAgent            `json:"agents"`
+	Attention []attention           `json:"attention"`
+	People    api.People            `json:"people"`             // the handoffs that wait for a person
+	Triggers  *dossier.Triggers     `json:"triggers,omitempty"` // schedules, rules and signals, if there are any
+	Limits    []lifecycle.KeyStatus `json:"limits,omitempty"`   // the keys with a limit
+	Note      string                `json:"note,omitempty"`     // missing data, and why
 }
 
 // people returns in words how many handoffs wait for a person, and since when.
@@ -358,6 +365,12 @@ func (w *topWatch) view(ctx context.Context) (topView, error) {
 		if a.Workers > 0 {
 			v.Served++
 		}
+	}
+	if v.Triggers, err = dossier.ReadTriggers(ctx, w.api, now); err != nil && !errors.Is(err, broker.ErrNotAllowed) {
+		return topView{}, err
+	}
+	if v.Limits, err = readKeys(ctx, w.api); err != nil {
+		return topView{}, err
 	}
 	needs, err := w.api.Attention(ctx, w.seen.noticedTickets())
 	switch {
@@ -582,7 +595,11 @@ func (a *app) topLines(v topView, width, height int) []string {
 	if v.Note != "" {
 		lines = append(lines, fit(v.Note))
 	}
+	if words := v.Triggers.Signals(); words != "" {
+		lines = append(lines, fit(words))
+	}
 	attention := a.attentionLines(v, width)
+	triggers, limits := a.linesOf(triggerRows(v.Triggers, v.At), width), a.linesOf(keyRows(v.Limits), width)
 	agents := a.agentLines(v, width)
 	if len(v.Agents) == 0 {
 		agents = []string{fit(noAgents)}
@@ -590,13 +607,20 @@ func (a *app) topLines(v topView, width, height int) []string {
 	if height > 0 {
 		// Handoffs that need attention get up to half of the rows left.
 		left := height - len(lines) - 2 // empty ones
+		if triggers = cutLines(triggers, left/4, "more schedules and rules"); len(triggers) > 0 {
+			left -= len(triggers) + 1
+		}
+		if limits = cutLines(limits, left/4, "more keys: handoff limits"); len(limits) > 0 {
+			left -= len(limits) + 1
+		}
 		most := max(left/2, left-len(agents))
 		attention = cutLines(attention, most, "more need attention")
 		agents = cutLines(agents, left-len(attention), "more agents")
 	}
-	lines = append(append(lines, ""), agents...)
-	if len(attention) > 0 {
-		lines = append(append(lines, ""), attention...)
+	for _, part := range [][]string{agents, limits, triggers, attention} {
+		if len(part) > 0 {
+			lines = append(append(lines, ""), part...)
+		}
 	}
 	if height > 0 && len(lines) > height {
 		lines = lines[:height]
@@ -665,6 +689,28 @@ func (a *app) attentionLines(v topView, width int) []string {
 		}
 		return []any{t.Why, t.Ticket, t.Agent, explain.Ago(t.SubmittedAt, v.At), words}
 	}), width)
+}
+
+// linesOf are the lines of a table; none if it has no row.
+func (a *app) linesOf(rows [][]string, width int) []string {
+	if len(rows) < 2 {
+		return nil
+	}
+	return a.tableLines(rows, width)
+}
+
+// triggerRows is the table of schedules and rules; none if there are none.
+func triggerRows(t *dossier.Triggers, now time.Time) [][]string {
+	if t == nil {
+		return nil
+	}
+	return rowsOf("BEGINS BY|NEXT|LAST|IS", t.All, func(t explain.Trigger) []any {
+		next := cmp.Or(explain.Instant(t.Next), "-")
+		if t.Kind() == "rule" {
+			next = t.On
+		}
+		return []any{t.From, next, cmp.Or(explain.Ago(t.LastAt, now), "-"), cmp.Or(t.Words(explain.Instant), "ok")}
+	})
 }
 
 // rate writes a number of things a minute, as short as a table wants it.

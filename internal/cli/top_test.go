@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/record"
@@ -37,7 +38,12 @@ func TestTopFits(t *testing.T) {
 	topLines := (&app{format: formatText, env: func(string) string { return "" }}).topLines
 	for _, agents := range []int{0, 1, 5, 100} {
 		for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {20, 5}, {10, 2}, {1, 1}} {
-			lines := topLines(crowded(agents), size[0], size[1])
+			v := crowded(agents)
+			v.Triggers = &dossier.Triggers{Waiting: agents}
+			for i := range agents {
+				v.Triggers.All = append(v.Triggers.All, explain.OfSchedule(&protocol.Schedule{Name: fmt.Sprint(i), Cron: "@daily", DecidedTo: topNoon}, topNoon))
+			}
+			lines := topLines(v, size[0], size[1])
 			if len(lines) > size[1] {
 				t.Errorf("%d agents on %v: %d lines", agents, size, len(lines))
 			}

@@ -22,7 +22,7 @@ func newTopology(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topology",
 		Short: "Make the streams on a NATS server of yours, and see them",
-		Long: `Handoff needs seven streams on a NATS server or a cluster of yours:
+		Long: `Handoff needs eight streams on a NATS server or a cluster of yours:
 
   HANDOFF_LEDGER      every handoff, entry by entry
   HANDOFF_WORK        offers in the queues of agents
@@ -31,6 +31,10 @@ func newTopology(a *app) *cobra.Command {
   KV_HANDOFF_HOLDERS  presence of workers, slots in use, health of agents
   OBJ_HANDOFF_BLOBS   packages and results over 256 KiB
   HANDOFF_WORKSPACES  the data that the handoffs of a workflow share
+  HANDOFF_SIGNALS     signals that no supervisor has turned into handoffs yet
+
+With several partitions there are as many of LEDGER, WORK and TIMERS: HANDOFF_LEDGER_1 and
+so on.
 
 WORK, TIMERS, HOLDERS and BLOBS are recreated within seconds when they are lost, while
 "handoff dev" or "handoff supervise" runs; the data of the others is in no other place.
@@ -94,6 +98,11 @@ may use the JetStream API.
 --replicas is how many servers keep each stream: 3 in a cluster. Left out, existing
 streams stay as they are, and new ones get 1.
 
+--partitions is how many streams the ledger, the queues and the timers have each: 1 to
+16. Several pay on servers with more than four processors, or whose disks sync slowly
+(docs/operations/scale.md). There may be more later: new handoffs use them 150 seconds
+after this, those that are there stay where they are. There are never fewer.
+
 --fsync records when your servers sync to the disk (sync_interval in their
 configuration, which only you can set): "always", or "interval". From it "handoff
 doctor" knows how much a power cut may take. On a single server that syncs always,
@@ -106,7 +115,7 @@ names is not ours, or the cluster cannot make them.`,
   handoff topology ensure --dry-run`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkTopology(cmd, t); err != nil {
+			if err := cmp.Or(checkTopology(cmd, t), checkPartitions(t.Partitions)); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), max(topologyWithin, a.timeout()))
@@ -115,8 +124,20 @@ names is not ours, or the cluster cannot make them.`,
 		},
 	}
 	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as now, 1 for a new stream)")
+	cmd.Flags().IntVar(&t.Partitions, "partitions", 0, partitionsUsage)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes, and make none")
 	return cmd
+}
+
+// partitionsUsage is the doc of the flag --partitions.
+const partitionsUsage = "streams of the ledger, of the queues and of the timers, 1 to 16 (default: as now, 1 for a new ledger)"
+
+// checkPartitions refuses a number of partitions that no ledger has.
+func checkPartitions(n int) error {
+	if n < 0 || n > broker.PartitionsMax {
+		return usagef("--partitions %d: 1 to %d", n, broker.PartitionsMax)
+	}
+	return nil
 }
 
 func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Topology, dryRun bool) error {
@@ -143,6 +164,9 @@ func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Top
 	if !a.text() {
 		return list(a, plan)
 	}
+	if grows := slices.ContainsFunc(plan, func(p handoffjs.StreamPlan) bool { return p.Stream == handoffjs.LedgerStream && !p.Missing }); grows && !dryRun && t.Partitions > stands.Partitions {
+		a.notef("handoff: new handoffs use the added partitions %s from now\n", explain.Duration(handoffjs.GrowAfter))
+	}
 	did := func(done, would string) string {
 		if dryRun {
 			return would
@@ -167,7 +191,7 @@ func newTopologyShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show",
 		Short: "Show the streams",
-		Long: `Show lists the seven streams that Handoff uses: how many servers keep each, how it is
+		Long: `Show lists the streams that Handoff uses: how many servers keep each, how it is
 written, how long it keeps its messages, and how much it holds. "handoff doctor" judges
 these.
 

@@ -79,7 +79,7 @@ func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
 	if n.Ticket == d.asked {
 		ticket += " *"
 	}
-	stands, took, who := string(n.Phase), "", n.Source+" -> "+n.Agent
+	stands, took, who := string(n.Phase), "", n.From()+" -> "+n.Agent
 	switch {
 	case n.Phase == "":
 		stands, who = "about to be submitted", ""

@@ -195,7 +195,7 @@ func waitFor(ctx context.Context, s *source, ticket string, chain bool, limit ti
 	var state protocol.State
 	var err error
 	if until == untilReturned {
-		state, err = s.followReturn(ctx, ticket, ready)
+		state, err = s.session.FollowReturn(ctx, ticket, func(state protocol.State) error { return s.see(ctx, state) })
 	} else {
 		state, err = s.follow(ctx, ticket, api.Until(until), chain)
 	}
@@ -212,19 +212,6 @@ func waitFor(ctx context.Context, s *source, ticket string, chain bool, limit ti
 		err = waitInterrupted(again, cancel)
 	}
 	return finish(state, err)
-}
-
-// followReturn waits until the return of a handoff is settled, and calls see with each state.
-func (s *source) followReturn(ctx context.Context, ticket string, settled func(protocol.State) bool) (protocol.State, error) {
-	var ended error
-	state, err := s.b.Wait(ctx, ticket, func(state protocol.State) bool {
-		if settled(state) {
-			return true
-		}
-		ended = s.see(ctx, state)
-		return ended != nil
-	})
-	return state, cmp.Or(err, ended)
 }
 
 // errWaited distinguishes our own timeout from the engine's.
@@ -527,7 +514,7 @@ func (a *app) watch(ctx context.Context, r api.Reader, q ask.ListQuery, flags li
 		switch {
 		case flags.Fresh.check(stand) != nil:
 			w.lag(stand)
-		case !w.begun || stand.Seq != w.seq:
+		case !w.begun || stand.Seq != w.seen.Seq:
 			if err := w.show(ctx); err != nil {
 				return err
 			}
@@ -549,7 +536,7 @@ type watcher struct {
 	redraw  bool
 	begun   bool
 	lagging bool
-	seq     uint64 // the position of the rows shown
+	seen    ask.Position // of the rows shown
 }
 
 // lag reports once that nothing is shown, and why.
@@ -571,7 +558,7 @@ func (w *watcher) show(ctx context.Context) error {
 			w.lag(page.Position)
 			return nil
 		}
-		w.begun, w.lagging, w.seq = true, false, page.Seq
+		w.begun, w.lagging, w.seen = true, false, page.Position
 		if !w.redraw {
 			return w.lines(page.Handoffs)
 		}
@@ -587,7 +574,7 @@ func (w *watcher) changes(ctx context.Context) error {
 	q := w.q
 	q.Sort, q.Limit = ask.SortUpdated, ask.PageMax
 	var news []ask.Row
-	seq := uint64(0)
+	var seen ask.Position
 	for {
 		page, err := w.r.List(ctx, q)
 		if err != nil {
@@ -597,12 +584,12 @@ func (w *watcher) changes(ctx context.Context) error {
 			w.lag(page.Position)
 			return nil
 		}
-		if seq == 0 {
-			seq = page.Seq
+		if seen.Seq == 0 {
+			seen = page.Position
 		}
 		before := len(news)
 		for _, r := range page.Handoffs {
-			if r.Seq > w.seq {
+			if !w.seen.Has(r.Seq) {
 				news = append(news, r)
 			}
 		}
@@ -610,7 +597,7 @@ func (w *watcher) changes(ctx context.Context) error {
 			break
 		}
 	}
-	w.lagging, w.seq = false, seq
+	w.lagging, w.seen = false, seen
 	slices.Reverse(news)
 	return w.lines(news)
 }
@@ -621,7 +608,7 @@ func (w *watcher) lines(handoffs []ask.Row) error {
 		return list(w.a, handoffs)
 	}
 	for _, r := range handoffs {
-		w.a.printf("%s  %s  %s  %s -> %s  %s\n", explain.Instant(r.UpdatedAt), r.Ticket, rowPhase(r), r.Source, cmp.Or(r.Agent, r.Target), rowTask(r))
+		w.a.printf("%s  %s  %s  %s -> %s  %s\n", explain.Instant(r.UpdatedAt), r.Ticket, rowPhase(r), r.From(), cmp.Or(r.Agent, r.Target), rowTask(r))
 	}
 	return nil
 }

@@ -21,11 +21,12 @@ if nothing else happens, and your choices. The next step is no guess: the rules 
 supervisors compute it.
 
 Times are in UTC. With -o json there are ticket, phase, closed, waiting_for (one
-word), sentences, next (at, event, to, words) and commands. The words of waiting_for: approval, agent (none is fit), person, worker
-(none is running), resume (the agent is paused), slot (all are busy), taker (a
-worker that is free), acknowledgement, start, work, answer, time, children,
-members, stop (of the worker, since the end was asked for), decision (of a
-supervisor), nothing (it is closed).
+word), sentences, next (at, event, to, words) and commands. The words of waiting_for:
+approval, limit (a place under a key), agent (none is fit), person, worker (none is
+running), resume (the agent is paused), slot (all are busy), taker (a worker that is
+free), acknowledgement, start, work, answer, time, children, members, stop (of the
+worker, since the end was asked for), decision (of a supervisor), nothing (it is
+closed).
 
 Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 		Example: `  handoff why 5f0c…
