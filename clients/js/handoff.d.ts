@@ -27,6 +27,9 @@ export class NeedsPermission extends Error {
 export class RetryLater extends Error {
   constructor(seconds: number, reason: string);
 }
+export class Throttled extends Error {
+  constructor(seconds: number, options?: { key?: string; reason?: string });
+}
 export class Escalate extends Error {
   constructor(rationale: string, assessment?: string);
 }
@@ -89,10 +92,42 @@ export interface Submission {
   /** Further fields of the package. */
   [name: string]: Json | Date;
 }
+export interface Timing {
+  /** An IANA time zone, default UTC. */
+  zone?: string;
+  /** While the previous handoff is open; default skip. */
+  overlap?: "skip" | "queue" | "allow";
+  /** Of the instants at which no supervisor ran; default once. */
+  missed?: "once" | "all" | "none";
+}
+export interface ScheduleStatus extends Fields {
+  readonly name: string;
+  readonly cron: string;
+  /** The next instants; none if it is paused. */
+  readonly next: string[];
+  readonly paused_at?: string;
+  readonly last?: { at: string; ticket: string };
+}
+export class Schedule {
+  private constructor();
+  readonly name: string;
+  status(): Promise<ScheduleStatus>;
+  pause(): Promise<ScheduleStatus>;
+  resume(): Promise<ScheduleStatus>;
+  /** Submits the package now. */
+  run(): Promise<Ticket>;
+  remove(): Promise<ScheduleStatus>;
+}
 export class Client {
   constructor(options?: Reach & { patience?: number });
   submit(submission: Submission): Promise<Ticket>;
   ticket(id: string): Ticket;
+  /** Creates a schedule, or replaces it. Its submissions have neither key nor at. */
+  every(name: string, cron: string, submission: Omit<Submission, "key" | "at"> & Timing): Promise<Schedule>;
+  schedule(name: string): Schedule;
+  schedules(): Promise<ScheduleStatus[]>;
+  /** Sends a signal and returns its id, default a fresh one. The same id begins nothing twice. */
+  signal(name: string, payload?: Json, options?: { id?: string }): Promise<string>;
   /** Makes a request that may be repeated, such as GET /v1/inbox. */
   call(method: "GET" | "POST", path: string, body?: Json): Promise<Json>;
 }

@@ -76,6 +76,12 @@ export class RetryLater extends Refusal {
     super(reason, "acknowledge", { status: "conditional", reason, retry_after_ms: Math.round(seconds * 1000) });
   }
 }
+/** The provider throttles. The attempt has failed; key is a limit of the handoff, paused for all, 10 minutes at most. */
+export class Throttled extends Refusal {
+  constructor(seconds, { key, reason = "the provider throttles" } = {}) {
+    super(reason, "fail", { code: "throttled", message: reason, retryable: true, retry_after_ms: Math.round(seconds * 1000), limit_key: key });
+  }
+}
 /** The authority above the agent has to decide. */
 export class Escalate extends Refusal {
   constructor(rationale, assessment) {
@@ -148,21 +154,68 @@ export class Client {
     this.#http = new Http(options);
   }
   /** Hands a task to an agent or a capability; further fields are those of the package. The same key is the same handoff. */
-  async submit({ to, task, reason = "asked for", key = crypto.randomUUID(), capability, variables, at, ...fields }) {
-    const body = { reason, ...fields, task: { description: task, ...fields.task_fields } };
-    delete body.task_fields;
-    if (to || capability) body.target = given({ agent: to, capability });
+  async submit({ key = crypto.randomUUID(), at, ...fields }) {
+    const body = packageOf(fields);
     if (at) body.start_at = new Date(at).toISOString();
-    if (variables) body.context = { ...fields.context, variables };
     const view = await this.#http.call("POST", "/v1/handoffs", body, { headers: { "Idempotency-Key": key } });
     return new Ticket(this.#http, view.state.ticket);
   }
   ticket(id) {
     return new Ticket(this.#http, id);
   }
+  /** Creates a schedule, or replaces it: it submits the package at the instants of a cron expression in a time zone (UTC).
+   * overlap is skip, queue or allow; missed is once, all or none; further fields are those of submit. */
+  async every(name, cron, { zone, overlap, missed, ...fields }) {
+    await this.call("POST", "/v1/ops/PutSchedule", given({ name, cron, zone, overlap, missed, package: packageOf(fields) }));
+    return this.schedule(name);
+  }
+  schedule(name) {
+    return new Schedule(this.#http, name);
+  }
+  schedules() {
+    return this.call("POST", "/v1/ops/Schedules", {});
+  }
+  /** Sends a signal, which begins the handoffs of its rules, and returns its id. The same id begins nothing twice. */
+  async signal(name, payload, { id = crypto.randomUUID() } = {}) {
+    return (await this.#http.call("POST", `/v1/signals/${name}`, payload, { headers: { "Idempotency-Key": id } })).id;
+  }
   /** Makes a request that may be repeated, such as GET /v1/inbox, and returns the JSON of the answer. */
   call(method, path, body) {
     return this.#http.call(method, path, body);
+  }
+}
+
+const packageOf = ({ to, capability, task, reason = "asked for", variables, task_fields, ...fields }) => ({
+  reason, ...fields, task: { description: task, ...task_fields },
+  ...(to || capability ? { target: given({ agent: to, capability }) } : {}),
+  ...(variables ? { context: { ...fields.context, variables } } : {}),
+});
+
+/** A schedule. Its status has cron, zone, package, the next instants, last (at and ticket), and the counts. */
+export class Schedule {
+  #http;
+  constructor(http, name) {
+    Object.assign(this, { name });
+    this.#http = http;
+  }
+  #do(operation, options) {
+    return this.#http.call("POST", `/v1/ops/${operation}`, { name: this.name }, options);
+  }
+  status() {
+    return this.#do("Schedule");
+  }
+  pause() {
+    return this.#do("PauseSchedule");
+  }
+  resume() {
+    return this.#do("ResumeSchedule");
+  }
+  remove() {
+    return this.#do("RemoveSchedule");
+  }
+  /** Submits the package now. It is not sent again if its answer is lost. */
+  async run() {
+    return new Ticket(this.#http, (await this.#do("RunSchedule", { patience: 0 })).ticket);
   }
 }
 
@@ -380,9 +433,14 @@ export class Agent {
     const h = new Handoff({ ...held, agent: this.name }, report);
     this.#running.add(h);
     try {
-      h.attempt = (await report("acknowledge", { status: "accepted" })).attempt;
+      const state = await report("acknowledge", { status: "accepted" });
+      h.attempt = state.attempt;
       void this.#beat(http, h, over.signal);
       const [verb, body] = await this.#outcome(h);
+      if (body.limit_key && !state.limit_keys?.includes(body.limit_key)) {
+        console.error(`${h.ticket}: it has no place under ${body.limit_key}; the failure does not pause it`);
+        delete body.limit_key;
+      }
       if (h.signal.reason?.why !== "lease_lost" || verb === "complete") await report(verb, body);
     } catch (error) {
       console.error(`${h.ticket}: ${error.message}`);

@@ -88,6 +88,14 @@ class RetryLater(_Refusal):
         super().__init__(reason, status="conditional", reason=reason, retry_after_ms=int(seconds * 1000))
 
 
+class Throttled(_Refusal):
+    """The provider throttles. The attempt has failed, and the next begins no sooner than after some seconds.
+    key names a limit of the handoff, such as model:gpt-5: it is paused for all, 10 minutes at most."""
+
+    def __init__(self, seconds: float, key: str = "", reason: str = "the provider throttles"):
+        super().__init__(reason, "fail", code="throttled", message=reason, retryable=True, retry_after_ms=int(seconds * 1000), limit_key=key)
+
+
 class Escalate(_Refusal):
     """The authority above the agent has to decide."""
 
@@ -214,11 +222,7 @@ class Client:
                variables: dict[str, Json] | None = None, at: datetime | None = None, **package: Json) -> Ticket:
         """Hands a task to an agent, or to one with a capability, and offers it then (at, an aware datetime); further arguments are
         fields of the package. The same key is the same handoff. Without one a fresh key lets the request be repeated."""
-        body: dict[str, Json] = {"reason": reason, **package, "task": {"description": task, **package.get("task", {})}}
-        if to or capability:
-            body["target"] = _given({"agent": to, "capability": capability})
-        if variables:
-            body["context"] = {**package.get("context", {}), "variables": variables}
+        body = _package(to, task, reason, capability, variables, package)
         if at:
             body["start_at"] = at.astimezone(timezone.utc).isoformat()
         view = self._http.call("POST", "/v1/handoffs", body, key=key or str(uuid.uuid4()))
@@ -227,9 +231,64 @@ class Client:
     def ticket(self, id: str) -> Ticket:
         return Ticket(self, id)
 
+    def every(self, name: str, cron: str, *, zone: str = "", overlap: str = "", missed: str = "", to: str | None = None, task: str,
+              reason: str = "asked for", capability: str | None = None, variables: dict[str, Json] | None = None, **package: Json) -> Schedule:
+        """Creates a schedule, or replaces it: it submits the package at the instants of a cron expression in a time zone (UTC).
+        overlap is skip, queue or allow; missed is once, all or none."""
+        body = _package(to, task, reason, capability, variables, package)
+        self.call("POST", "/v1/ops/PutSchedule", _given({"name": name, "cron": cron, "zone": zone, "overlap": overlap, "missed": missed, "package": body}))
+        return Schedule(self, name)
+
+    def schedule(self, name: str) -> Schedule:
+        return Schedule(self, name)
+
+    def schedules(self) -> list[dict[str, Json]]:
+        """Lists the schedules."""
+        return cast("list[dict[str, Json]]", self.call("POST", "/v1/ops/Schedules", {}))
+
+    def signal(self, name: str, payload: Json = None, *, id: str = "") -> str:
+        """Sends a signal, which begins the handoffs of its rules, and returns its id. The same id begins nothing twice."""
+        return str(self._http.call("POST", f"/v1/signals/{name}", payload, key=id or str(uuid.uuid4()))["id"])
+
     def call(self, method: str, path: str, body: Json = None) -> Json:
         """Makes a request that may be repeated, such as GET /v1/inbox, and returns the JSON of the answer."""
         return self._http.call(method, path, body)
+
+
+def _package(to: str | None, task: str, reason: str, capability: str | None, variables: dict[str, Json] | None, more: dict[str, Json]) -> dict[str, Json]:
+    body: dict[str, Json] = {"reason": reason, **more, "task": {"description": task, **more.get("task", {})}}
+    if to or capability:
+        body["target"] = _given({"agent": to, "capability": capability})
+    if variables:
+        body["context"] = {**more.get("context", {}), "variables": variables}
+    return body
+
+
+class Schedule:
+    """A schedule."""
+
+    def __init__(self, client: Client, name: str):
+        self.name, self._client = name, client
+
+    def _do(self, operation: str, patience: float | None = None) -> dict[str, Json]:
+        return cast("dict[str, Json]", self._client._http.call("POST", f"/v1/ops/{operation}", {"name": self.name}, patience=patience))
+
+    def status(self) -> dict[str, Json]:
+        """Returns cron, zone, package, the next instants, last (at and ticket), and the counts."""
+        return self._do("Schedule")
+
+    def pause(self) -> dict[str, Json]:
+        return self._do("PauseSchedule")
+
+    def resume(self) -> dict[str, Json]:
+        return self._do("ResumeSchedule")
+
+    def remove(self) -> dict[str, Json]:
+        return self._do("RemoveSchedule")
+
+    def run(self) -> Ticket:
+        """Submits the package now. It is not sent again if its answer is lost."""
+        return Ticket(self._client, self._do("RunSchedule", 0)["ticket"])
 
 
 class Ticket:
@@ -488,6 +547,8 @@ class Agent:
             h.attempt = int(state.get("attempt", 1))
             beat = asyncio.ensure_future(self._beat(http, h))
             verb, body = await self._outcome(h)
+            if body.get("limit_key") and body["limit_key"] not in state.get("limit_keys", ()):
+                log.warning("%s: it has no place under %s; the failure does not pause it", h.ticket, body.pop("limit_key"))
             if h.why != "lease_lost" or verb == "complete":
                 await _in_thread(report, verb, body)
         except (*FAULTS, HandoffError) as err:

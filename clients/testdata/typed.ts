@@ -9,6 +9,9 @@ const review = agent.work(async (h: Handoff) => {
 });
 const tested: Result = await agent.test(review, "the login form");
 const ticket = await new Client().submit({ to: "reviewer", task: "the login form", key: "review-417", at: new Date() });
+const nightly = await new Client().every("nightly", "0 3 * * *", { zone: "Europe/Berlin", to: "tester", task: "run all tests" });
+console.log((await nightly.pause()).next[0]?.trim(), (await nightly.run()).id, (await nightly.status()).last?.ticket);
+console.log((await new Client().signal("order", { total: 120 }, { id: "order-7" })).trim());
 for await (const event of ticket.watch()) event.sentence.trim();
 try {
   console.log((await ticket.result({ timeout: 600 })).body, tested.goto);

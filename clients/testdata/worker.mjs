@@ -1,6 +1,6 @@
 // The worker of clients_test.go: the task names what to do.
 import { existsSync, writeFileSync } from "node:fs";
-import { Agent, Escalate, NeedsContext, NeedsPermission, Permanent, Reject, Result, RetryLater } from "agenthandoff";
+import { Agent, Escalate, NeedsContext, NeedsPermission, Permanent, Reject, Result, RetryLater, Throttled } from "agenthandoff";
 
 const agent = new Agent(process.argv[2], { capabilities: ["echo"], slots: 4, lease: Number(process.env.LEASE ?? 30), drain: 20 });
 agent.work(async (h) => {
@@ -11,6 +11,7 @@ agent.work(async (h) => {
     writeFileSync("later", "");
     throw new RetryLater(0.2, "busy");
   }
+  if (h.task.startsWith("429") && h.attempt === 1) throw new Throttled(0.2, { key: h.task === "429" ? "test" : "another" });
   if (h.task === "escalate") throw new Escalate("a person decides");
   if (h.task === "permanent") throw new Permanent("broken");
   if (h.task === "once" && h.attempt === 1) throw new Error("the first attempt fails");

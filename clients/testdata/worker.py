@@ -1,6 +1,6 @@
 """The worker of clients_test.go: the task names what to do."""
 import asyncio, os, sys, time
-from handoff import Agent, Cancelled, Escalate, Handoff, NeedsContext, NeedsPermission, Permanent, Reject, Result, RetryLater
+from handoff import Agent, Cancelled, Escalate, Handoff, NeedsContext, NeedsPermission, Permanent, Reject, Result, RetryLater, Throttled
 
 agent = Agent(sys.argv[1], capabilities=["echo"], slots=4, lease=float(os.environ.get("LEASE", "30")), drain=20)
 
@@ -20,6 +20,8 @@ async def work(h: Handoff) -> object:
     if h.task == "later" and not any("deferred" in str(t) or "retry" in str(t) for t in h.trail) and not os.path.exists("later"):
         open("later", "w").close()
         raise RetryLater(0.2, "busy")
+    if h.task in ("429", "429 of another") and h.attempt == 1:
+        raise Throttled(0.2, "test" if h.task == "429" else "another")
     if h.task == "escalate":
         raise Escalate("a person decides")
     if h.task == "permanent":
