@@ -158,42 +158,6 @@ func (b *Broker) Result(ctx context.Context, ticket string) (protocol.Result, pr
 	return *result, head.State, nil
 }
 
-// rereadEvery is how often a waiter reads the head without a hint: the feed may lose hints.
-const rereadEvery = 1500 * time.Millisecond
-
-// Wait blocks until the state satisfies until, or ctx ends. It returns the last state that it read,
-// and ctx's error. Waiting changes nothing. An engine that cannot be reached at the first read is
-// an error; Wait waits for one that becomes unreachable later.
-func (b *Broker) Wait(ctx context.Context, ticket string, until func(protocol.State) bool) (protocol.State, error) {
-	// Subscribe first, then read: an append in between is hinted at.
-	hints, stop, err := b.engine.Feed(ctx, ticket)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	defer stop()
-	var last Head
-	for {
-		head, err := b.Head(ctx, ticket, last.Seq)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return last.State, ctx.Err()
-		case last.Seq > 0 && errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrClosed):
-			head = last
-		case err != nil:
-			return last.State, unknownTicketError(ticket, err)
-		case until(head.State):
-			return head.State, nil
-		}
-		last = head
-		select {
-		case <-ctx.Done():
-			return last.State, ctx.Err()
-		case <-hints:
-		case <-time.After(rereadEvery):
-		}
-	}
-}
-
 // Returned returns the condition for waiters for a return: the handoff is closed, and its return
 // has arrived, or never will. It reads the source's profile.
 func (b *Broker) Returned(ctx context.Context) func(protocol.State) bool {
@@ -205,9 +169,6 @@ func (b *Broker) Returned(ctx context.Context) func(protocol.State) bool {
 		return err == nil && lifecycle.ReturnSettled(s, source)
 	}
 }
-
-// Closed is the condition of most waiters.
-func Closed(s protocol.State) bool { return s.Closed }
 
 // Acknowledged reports whether an agent has accepted, or never will.
 func Acknowledged(s protocol.State) bool {

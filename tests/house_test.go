@@ -40,7 +40,9 @@ const budgetFile = "house_budget.txt"
 var floors = [][]string{
 	{"protocol", "internal/filelock", "clients"},
 	{"broker", "internal/brief", "internal/assist"},
-	{"internal/brokertest", "internal/testworld"},
+	{"internal/jetstream"},
+	{"internal/audit", "internal/embedded", "internal/integrity"},
+	{"internal/brokertest", "internal/testworld", "internal/backup"},
 	{"internal/supervisor", "internal/index", "internal/telemetry"},
 	{"internal/explain"},
 	{"api"},

@@ -4,15 +4,24 @@ package access
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestBusiness checks that each role can do all its work with its commands, without a denial.
+// TestBusiness checks that each role can do all its work with its commands, without a denial, also on a
+// ledger of several partitions.
 func TestBusiness(t *testing.T) {
-	h := startServer(t)
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) { doBusiness(t, partitions) })
+	}
+}
+
+func doBusiness(t *testing.T, partitions int) {
+	h := startServers(t, 1, partitions)
 	h.must("operator", "agents", "put", "builder")
 	h.must("operator", "agents", "put", "poller")
 	h.start("supervisor", "supervise")
@@ -49,14 +58,35 @@ echo '{"body":"done","command":{"goto":"poller"}}'`)
 	h.must("operator", "audit", "verify")
 	cancelled := h.must("trusted-submitter", "submit", "--to", "poller", "--reason", "ready", "--task", "not needed")
 	h.must("trusted-submitter", "cancel", cancelled)
+	h.signal()
 
 	if found := h.denials(); len(found) > 0 {
 		t.Errorf("roles were denied what they use:\n%s", strings.Join(found, "\n"))
 	}
-	// A reader may not read about agents: its figures are without their breakers, and say so.
-	if got := h.run("reader", "stats"); got.code != 0 || !strings.Contains(got.out, "handoffs") || !strings.Contains(got.errout, "breakers are left out") {
+	// A reader may not read about agents: its figures are without breakers and schedules, and say so.
+	if got := h.run("reader", "stats"); got.code != 0 || !strings.Contains(got.out, "handoffs") || !strings.Contains(got.errout, "breakers and schedules are left out") {
 		t.Errorf("reader asks for stats: %+v", got)
 	}
+}
+
+// signal has a rule begin a handoff for a signal of each role that may send one.
+func (h *server) signal() {
+	h.t.Helper()
+	template := h.write("template.json", []byte(`{"target":{"agent":"poller"},"reason":"r","task":{"description":{"$":""}}}`))
+	h.must("operator", "signal", "on", "order", "-f", template)
+	payload := h.write("payload.json", []byte(`"check it"`))
+	h.must("trusted-submitter", "signal", "send", "order", "--id", "1", "-f", payload)
+	nc := h.dial("gateway")
+	if err := nc.Publish("handoff.signal.order", []byte(`"check it, too"`)); err != nil {
+		h.t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); !strings.Contains(h.must("operator", "signal", "show", "order"), "2 fired"); {
+		if time.Now().After(end) {
+			h.t.Fatalf("no handoffs: %s", h.must("operator", "signal", "list"))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	h.must("operator", "signal", "rm", "order")
 }
 
 // pollOnce has an agent without a process of its own do its work by commands.

@@ -51,21 +51,17 @@ type server struct {
 // startServer starts a server with the accounts exactly as they are in docs/operations.
 func startServer(t *testing.T) *server {
 	t.Helper()
-	return startServers(t, 1)
+	return startServers(t, 1, 1)
 }
 
-// startServers starts so many, which keep as many replicas.
-func startServers(t *testing.T, servers int) *server {
+// startServers starts so many, which keep as many replicas, of a ledger of so many partitions.
+func startServers(t *testing.T, servers, partitions int) *server {
 	t.Helper()
 	if testworld.Race {
 		t.Skip("the processes under test have no race detector in them: run it without -race")
 	}
 	h := &server{t: t, dir: t.TempDir(), bin: testworld.Handoff(t), seedFile: map[string]string{}, env: map[string]string{}}
-	accounts, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations", "accounts.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.write("accounts.conf", accounts)
+	h.write("accounts.conf", accountsOf(t, partitions))
 	var env []string
 	for _, role := range roles {
 		pair, err := nkeys.CreateUser()
@@ -84,8 +80,31 @@ func startServers(t *testing.T, servers int) *server {
 		h.nodes = testworld.StartServers(t, servers, h.dir, "include accounts.conf\n", env...)
 	}
 	h.Node = h.nodes[0]
-	h.must("operator", "topology", "ensure", "--fsync", "interval", "--replicas", fmt.Sprint(servers))
+	h.must("operator", "topology", "ensure", "--fsync", "interval", "--replicas", fmt.Sprint(servers), "--partitions", fmt.Sprint(partitions))
 	return h
+}
+
+// accountsOf returns accounts.conf for a ledger of so many partitions.
+func accountsOf(t *testing.T, partitions int) []byte {
+	t.Helper()
+	operations := filepath.Join("..", "..", "..", "docs", "operations")
+	accounts := filepath.Join(operations, "accounts.conf")
+	if partitions == 1 {
+		body, err := os.ReadFile(accounts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body
+	}
+	awk, err := exec.LookPath("awk")
+	if err != nil {
+		t.Skip("awk is not installed: it makes accounts.conf for several partitions")
+	}
+	body, err := exec.Command(awk, "-v", fmt.Sprint("n=", partitions), "-f", filepath.Join(operations, "partitions.awk"), accounts).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
 }
 
 func (h *server) write(name string, body []byte) string {

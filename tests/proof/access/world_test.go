@@ -35,14 +35,14 @@ type world struct {
 }
 
 // streams are all that there are.
-var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_HANDOFF_AGENTS", "KV_HANDOFF_HOLDERS", "OBJ_HANDOFF_BLOBS", "HANDOFF_WORKSPACES"}
+var streams = []string{"HANDOFF_LEDGER", "HANDOFF_WORK", "HANDOFF_TIMERS", "KV_HANDOFF_AGENTS", "KV_HANDOFF_HOLDERS", "OBJ_HANDOFF_BLOBS", "HANDOFF_WORKSPACES", "HANDOFF_SIGNALS"}
 
 // nightly is a workflow of the victim's.
 const nightly = "nightly"
 
 func newWorld(t *testing.T, servers int) *world {
 	t.Helper()
-	w := &world{server: startServers(t, servers)}
+	w := &world{server: startServers(t, servers, 1)}
 	w.nc = w.dial("operator")
 	var err error
 	if w.js, err = jetstream.New(w.nc); err != nil {

@@ -86,9 +86,7 @@ type testEngine struct {
 
 func startTestEngine(t *testing.T, dir string) *testEngine {
 	t.Helper()
-	prepare := func(ctx context.Context, nc *nats.Conn, _ bool) error {
-		return handoffjs.EnsureTopology(ctx, nc, handoffjs.Topology{})
-	}
+	prepare := handoffjs.Topology{}.Prepare
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Fsync: embedded.FsyncInterval, Prepare: prepare})
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/embedded"
@@ -202,9 +200,7 @@ func keepEngine(ctx context.Context, dir string) error {
 // openEngine starts a node in this process.
 func openEngine(ctx context.Context, dir string) (*embedded.Node, error) {
 	return embedded.Start(ctx, embedded.Config{Dir: dir, Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-		}})
+		Prepare: jetstream.Topology{}.Prepare})
 }
 
 // dial opens a broker of its own on an engine.

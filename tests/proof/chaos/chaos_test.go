@@ -6,6 +6,7 @@
 //
 //	go test -tags proof ./tests/proof/chaos                    # the short form: each fault once
 //	go test -tags proof ./tests/proof/chaos -rounds 4 -v       # the long one
+//	go test -tags proof ./tests/proof/chaos -partitions 4 -v   # on a divided ledger
 //	go test -tags proof ./tests/proof/chaos -run ClockJumps -clocks -v
 package chaos
 
@@ -37,8 +38,9 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 1, "how often there is each fault")
-	seed   = flag.Uint64("seed", 1, "which process each befalls")
+	rounds     = flag.Int("rounds", 1, "how often there is each fault")
+	seed       = flag.Uint64("seed", 1, "which process each befalls")
+	partitions = flag.Int("partitions", 1, "into how many partitions the ledger is divided")
 )
 
 const (
@@ -107,8 +109,8 @@ var faults = []fault{
 		n.Disk.Free()
 		n.Restart()
 	}},
-	{"the offers deleted", func(c *chaos) { c.deleteStream(jetstream.WorkStream) }},
-	{"the wake-ups deleted", func(c *chaos) { c.deleteStream(jetstream.TimerStream) }},
+	{"the offers deleted", func(c *chaos) { c.deleteStream(c.oneOf(jetstream.WorkStreams(*partitions))) }},
+	{"the wake-ups deleted", func(c *chaos) { c.deleteStream(c.oneOf(jetstream.TimerStreams(*partitions))) }},
 	{"the presence of all workers deleted", func(c *chaos) { c.deleteStream("KV_" + jetstream.HolderBucket) }},
 	{"all nodes killed at once", func(c *chaos) {
 		for _, n := range c.cluster.Nodes {
@@ -141,7 +143,7 @@ func TestChaos(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*rounds+2)*5*time.Minute)
 	defer cancel()
-	c := &chaos{T: t, ctx: ctx, chance: rand.New(rand.NewPCG(*seed, 9)), cluster: testworld.StartCluster(t, 3, int64(200+150**rounds)<<20), acks: &testworld.Acks{}}
+	c := &chaos{T: t, ctx: ctx, chance: rand.New(rand.NewPCG(*seed, 9)), cluster: testworld.StartDivided(t, 3, int64(200+150**rounds)<<20, *partitions), acks: &testworld.Acks{}}
 	if c.cluster.Nodes[2].Disk == nil {
 		t.Logf("skipped: %s: no file system can be mounted here", fullDisk)
 	}
@@ -182,12 +184,15 @@ func (c *chaos) randomProcess(of []*testworld.Process) *testworld.Process {
 	return of[c.chance.IntN(len(of))]
 }
 
-// node returns a node that leads the ledger, or one that does not.
+// oneOf returns the stream of any partition.
+func (c *chaos) oneOf(streams []string) string { return streams[c.chance.IntN(len(streams))] }
+
+// node returns a node that leads a stream of the ledger, or one that does not.
 func (c *chaos) node(leads bool) *testworld.Node {
 	c.Helper()
-	leader := -1
+	leader, stream := -1, c.oneOf(jetstream.LedgerStreams(*partitions))
 	for try := 0; leader < 0 && try < 50; try++ {
-		if leader = c.cluster.Leader(c.ctx, jetstream.LedgerStream); leader < 0 {
+		if leader = c.cluster.Leader(c.ctx, stream); leader < 0 {
 			c.pause(200 * time.Millisecond)
 		}
 	}

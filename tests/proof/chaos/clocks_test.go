@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 )
 
@@ -97,7 +97,7 @@ func TestClockJumps(t *testing.T) {
 			t.Fatalf("submit: %v\n%s", err, said.String())
 		}
 		waits.Go(func() {
-			state, err := b.Wait(ctx, strings.TrimSpace(string(out)), broker.Closed)
+			state, err := brokertest.Wait(ctx, b, strings.TrimSpace(string(out)), brokertest.Closed)
 			if err != nil || state.Outcome != "success" {
 				t.Errorf("%s: %s, %v", state.Ticket, state.Outcome, err)
 			}

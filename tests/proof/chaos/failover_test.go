@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -115,7 +116,7 @@ func (c *chaos) measureDelays(b *broker.Broker, do func()) (d delays) {
 	close(stop)
 	submitting.Wait()
 	for _, ticket := range tickets {
-		if _, err := b.Wait(c.ctx, ticket, broker.Closed); err != nil {
+		if _, err := brokertest.Wait(c.ctx, b, ticket, brokertest.Closed); err != nil {
 			c.Fatal(err)
 		}
 		changes, err := b.History(c.ctx, ticket)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -133,7 +134,7 @@ func (s *stack) waitWorking(b *broker.Broker, acks *testworld.Acks) {
 	s.Helper()
 	for had := len(acks.Tickets()); ; s.pause(200 * time.Millisecond) {
 		if now := acks.Tickets(); len(now) > had {
-			if _, err := b.Wait(s.ctx, now[len(now)-1], broker.Closed); err != nil {
+			if _, err := brokertest.Wait(s.ctx, b, now[len(now)-1], brokertest.Closed); err != nil {
 				s.Fatal(err)
 			}
 			return
@@ -151,7 +152,7 @@ func (s *stack) shared(b *broker.Broker, acks *testworld.Acks, workers int) {
 	for seen := 0; len(by) < workers; {
 		tickets := acks.Tickets()
 		for ; seen < len(tickets); seen++ {
-			if _, err := b.Wait(s.ctx, tickets[seen], broker.Closed); err != nil {
+			if _, err := brokertest.Wait(s.ctx, b, tickets[seen], brokertest.Closed); err != nil {
 				s.Fatalf("of %d workers only these have completed anything: %v: %v", workers, by, err)
 			}
 			result, _, err := b.Result(s.ctx, tickets[seen])

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -159,11 +160,12 @@ func (s *store) tickets(filter ...string) map[string]bool {
 	return all
 }
 
-func newStore(t *testing.T) *store {
+// newStore makes a store of a ledger of so many partitions.
+func newStore(t *testing.T, partitions int) *store {
 	base := t.TempDir()
 	s := &store{t: t, program: testworld.Handoff(t), dir: filepath.Join(base, "data"), old: filepath.Join(base, "old"), state: filepath.Join(base, "state"), closed: map[string]bool{}}
 	start := func() (stop func()) {
-		out, code, stop := s.dev(s.dir)
+		out, code, stop := s.dev(s.dir, "--partitions", fmt.Sprint(partitions))
 		if out != "" {
 			t.Fatalf("dev: %d\n%s", code, out)
 		}
@@ -198,14 +200,24 @@ type damaged struct {
 	s       *store
 	dir     string
 	streams string // the directory of the streams
+	ledger  string // the stream of the partition that is harmed
 }
 
 func (d *damaged) stream(name string, parts ...string) string {
 	return filepath.Join(append([]string{d.streams, name}, parts...)...)
 }
 
+// block returns the n-th block of the ledger. Where the first sequence is not 1, the first block is not 1
+// either.
 func (d *damaged) block(n int) string {
-	return d.stream("HANDOFF_LEDGER", "msgs", fmt.Sprintf("%d.blk", n))
+	first := 1
+	for {
+		path := d.stream(d.ledger, "msgs", fmt.Sprintf("%d.blk", first+n-1))
+		if _, err := os.Stat(path); err == nil || first > n || d.ledger == "HANDOFF_LEDGER" {
+			return path
+		}
+		first++
+	}
 }
 
 func (d *damaged) must(err error) {
@@ -241,7 +253,7 @@ func (d *damaged) cut(path string, to func(int) int) {
 }
 
 func (d *damaged) withoutEngineIndex() {
-	d.must(os.Remove(d.stream("HANDOFF_LEDGER", "msgs", "index.db")))
+	d.must(os.Remove(d.stream(d.ledger, "msgs", "index.db")))
 }
 
 func (d *damaged) withoutIndex() {
@@ -282,12 +294,12 @@ var kinds = []struct {
 		d.must(os.Rename(d.block(2), d.block(1)))
 		d.must(os.Rename(d.block(3), d.block(2)))
 	}, false, false},
-	{"all messages of the ledger removed", func(d *damaged) { d.must(os.RemoveAll(d.stream("HANDOFF_LEDGER", "msgs"))) }, false, false},
-	{"the directory of the ledger removed", func(d *damaged) { d.must(os.RemoveAll(d.stream("HANDOFF_LEDGER"))) }, false, false},
+	{"all messages of the ledger removed", func(d *damaged) { d.must(os.RemoveAll(d.stream(d.ledger, "msgs"))) }, false, false},
+	{"the directory of the ledger removed", func(d *damaged) { d.must(os.RemoveAll(d.stream(d.ledger))) }, false, false},
 	{"all streams removed", func(d *damaged) { d.must(os.RemoveAll(filepath.Join(d.dir, "jetstream"))) }, false, false},
-	{"the settings cut", func(d *damaged) { d.cut(d.stream("HANDOFF_LEDGER", "meta.inf"), func(int) int { return 5 }) }, false, false},
-	{"the settings removed", func(d *damaged) { d.must(os.Remove(d.stream("HANDOFF_LEDGER", "meta.inf"))) }, false, false},
-	{"the checksum of the settings flipped", func(d *damaged) { d.flip(d.stream("HANDOFF_LEDGER", "meta.sum"), 3, 1) }, false, false},
+	{"the settings cut", func(d *damaged) { d.cut(d.stream(d.ledger, "meta.inf"), func(int) int { return 5 }) }, false, false},
+	{"the settings removed", func(d *damaged) { d.must(os.Remove(d.stream(d.ledger, "meta.inf"))) }, false, false},
+	{"the checksum of the settings flipped", func(d *damaged) { d.flip(d.stream(d.ledger, "meta.sum"), 3, 1) }, false, false},
 	{"a ledger older than its index", func(d *damaged) {
 		d.must(os.RemoveAll(filepath.Join(d.dir, "jetstream")))
 		copyDir(d.t, filepath.Join(d.s.old, "jetstream"), filepath.Join(d.dir, "jetstream"))
@@ -301,7 +313,7 @@ var kinds = []struct {
 		d.withoutIndex()
 	}, false, true},
 	{"the engine's index removed", func(d *damaged) { d.withoutEngineIndex() }, true, false},
-	{"the engine's index flipped", func(d *damaged) { d.flip(d.stream("HANDOFF_LEDGER", "msgs", "index.db"), 100, 4) }, true, false},
+	{"the engine's index flipped", func(d *damaged) { d.flip(d.stream(d.ledger, "msgs", "index.db"), 100, 4) }, true, false},
 	{"the index removed", func(d *damaged) { d.withoutIndex() }, true, false},
 	{"the state of a consumer cut", func(d *damaged) {
 		d.cut(d.stream("HANDOFF_TIMERS", "obs", "supervisor", "o.dat"), func(int) int { return 5 })
@@ -312,10 +324,28 @@ var kinds = []struct {
 }
 
 func TestDamage(t *testing.T) {
-	s := newStore(t)
+	var all []string
 	for _, kind := range kinds {
+		all = append(all, kind.name)
+	}
+	harmEach(t, newStore(t, 1), "HANDOFF_LEDGER", all)
+}
+
+// TestDamagedPartition harms one partition of two. It has one block.
+func TestDamagedPartition(t *testing.T) {
+	harmEach(t, newStore(t, 2), "HANDOFF_LEDGER_1", []string{"none", "flipped bytes in a package", "flipped bytes in the head of a record",
+		"a block cut in its middle", "a block cut to nothing", "a block of zeros", "the first block removed", "all messages of the ledger removed",
+		"the directory of the ledger removed", "the settings cut", "the settings removed", "a ledger older than its index", "the engine's index removed", "the index removed"})
+}
+
+// harmEach harms a copy of a store in each way.
+func harmEach(t *testing.T, s *store, ledger string, names []string) {
+	for _, kind := range kinds {
+		if !slices.Contains(names, kind.name) {
+			continue
+		}
 		t.Run(kind.name, func(t *testing.T) {
-			d := &damaged{t: t, s: s, dir: filepath.Join(t.TempDir(), "data")}
+			d := &damaged{t: t, s: s, ledger: ledger, dir: filepath.Join(t.TempDir(), "data")}
 			d.streams = filepath.Join(d.dir, "jetstream", "jetstream", "$G", "streams")
 			here := *s
 			here.t, here.state = t, filepath.Join(t.TempDir(), "state")

@@ -91,7 +91,7 @@ func TestHostile(t *testing.T) {
 
 	attempts := 0
 	for _, ticket := range tickets {
-		s, err := b.Wait(ctx, ticket, broker.Closed)
+		s, err := brokertest.Wait(ctx, b, ticket, brokertest.Closed)
 		if err != nil {
 			t.Fatal(err)
 		}

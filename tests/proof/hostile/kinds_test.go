@@ -3,7 +3,9 @@
 package hostile
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -99,8 +101,64 @@ func (w *world) toAgents() (all []message) {
 	for _, key := range []string{"a.b.c", "human", "system", "_", strings.Repeat("k", 300), "a=b", "a/b", "\u00e9", "spoiled"} {
 		all = append(all, messagesFor("$KV.HANDOFF_AGENTS."+key, foreignBodies[:12])...)
 	}
-	return append(all, manySubjects("$KV.HANDOFF_AGENTS.%s_%d")...)
+	return append(append(all, w.toSchedules()...), manySubjects("$KV.HANDOFF_AGENTS.%s_%d")...)
 }
+
+// toSchedules has records of schedules without a package, some of which fire, and packages without a
+// schedule.
+func (w *world) toSchedules() (all []message) {
+	valid, err := json.Marshal(protocol.Schedule{Name: "junk", Cron: "* * * * *", Zone: "Europe/Berlin", Missed: protocol.MissedAll, Overlap: protocol.OverlapQueue,
+		Firing: []time.Time{time.Unix(0, 0).UTC()}, Last: &protocol.Firing{Ticket: w.victim}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, body := range append(mutated(valid), foreignBodies...) {
+		name := fmt.Sprint("junk", i)
+		body = []byte(strings.ReplaceAll(string(body), `"name":"junk"`, `"name":"`+name+`"`))
+		all = append(all, message{"$KV.HANDOFF_AGENTS.schedule." + name, header(i), body})
+	}
+	for _, key := range []string{"package.a", "schedule", "package", "schedule.a.b"} {
+		all = append(all, messagesFor("$KV.HANDOFF_AGENTS."+key, foreignBodies[:12])...)
+	}
+	return all
+}
+
+// toSignals has signals for a rule and for none, records of rules without a template, and templates
+// without a rule.
+func (w *world) toSignals() (all []message) {
+	rule := protocol.Rule{Name: "junk", Signal: "junk", Rate: protocol.RuleRateMax}
+	template := json.RawMessage(`{"target": {"agent": "parked"}, "reason": "r", "task": {"description": {"$": ""}}}`)
+	if _, err := w.b.Rules().Put(w.ctx, rule, template); err != nil {
+		w.t.Fatal(err)
+	}
+	unknown := uuid.NewSHA1(uuid.Nil, []byte("parent")).String()
+	for _, id := range []string{"", "1", " ", "a b", "*.>", strings.Repeat("i", 3_000), "\u00e9"} {
+		for _, parent := range []string{"", w.victim, unknown, "x"} {
+			for _, body := range foreignBodies {
+				all = append(all, message{"handoff.signal.junk", nats.Header{"Handoff-Signal-Id": {id}, "Handoff-Parent": {parent}}, body})
+			}
+		}
+	}
+	for _, name := range []string{"none", "a.b", "_", strings.Repeat("s", 300), "\u00e9"} {
+		all = append(all, messagesFor("handoff.signal."+name, foreignBodies)...)
+	}
+	valid, err := json.Marshal(rule)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, body := range append(mutated(valid), foreignBodies...) {
+		name := fmt.Sprint("junk", i)
+		body = []byte(strings.ReplaceAll(string(body), `"name":"junk"`, `"name":"`+name+`"`))
+		all = append(all, message{"$KV.HANDOFF_AGENTS.rule." + name, header(i), body})
+	}
+	for _, key := range []string{"template.a", "rule", "template", "rule.a.b", "signals.unknown"} {
+		all = append(all, messagesFor("$KV.HANDOFF_AGENTS."+key, foreignBodies[:12])...)
+	}
+	return all
+}
+
+// sharedKey is the key of a limit of the agent limited.
+const sharedKey = "shared"
 
 func (w *world) toHolders() (all []message) {
 	directory, err := w.b.Directory(w.ctx)
@@ -128,6 +186,15 @@ func (w *world) toHolders() (all []message) {
 	}
 	for _, agent := range []string{"limited", honest, "poller", "a.b"} {
 		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.slots."+agent, append(mutated(body), foreignBodies...))...)
+	}
+	use := protocol.KeyUse{Key: sharedKey, SpanMS: 60_000, Starts: []int64{time.Now().UnixMilli()}, PausedUntil: time.Now().Add(time.Second), PausedBy: w.victim,
+		Places: map[string]protocol.KeyPlace{w.victim: {Slot: slots[w.victim], Agent: "limited"}}, Waiting: []protocol.KeyWait{{Ticket: w.victim, Agent: "limited"}}}
+	if body, err = json.Marshal(use); err != nil {
+		w.t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(sharedKey))
+	for _, key := range []string{hex.EncodeToString(sum[:16]), "a.b", "x"} {
+		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.limit."+key, append(mutated(body), foreignBodies...))...)
 	}
 	for _, agent := range []string{honest, "poller", "a.b"} {
 		all = append(all, messagesFor("$KV.HANDOFF_HOLDERS.health."+agent, foreignBodies)...)

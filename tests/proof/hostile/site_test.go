@@ -105,7 +105,7 @@ func (s *site) engine(url, agent string) access {
 			return head.Ticket, err
 		},
 		wait: func(ctx context.Context, ticket string) (protocol.State, error) {
-			return b.Wait(ctx, ticket, broker.Closed)
+			return brokertest.Wait(ctx, b, ticket, brokertest.Closed)
 		},
 		worker: func(cfg worker.Config, h worker.Handler) (*worker.Worker, error) {
 			return worker.New(api.Direct(b, agent), cfg, h)

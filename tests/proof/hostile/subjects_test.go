@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
@@ -53,6 +54,7 @@ var kinds = []kind{
 	{"workspaces", []string{"handoff.workspace."}, (*world).toWorkspaces},
 	{"bodies", []string{"$O.HANDOFF_BLOBS."}, (*world).toBodies},
 	{"questions", []string{"handoff.query.", "handoff.node", "handoff.v1.", "$SRV."}, (*world).toServices},
+	{"signals", []string{"handoff.signal."}, (*world).toSignals},
 	{"hints", []string{"handoff.feed.", "$JS.ACK.", "_INBOX."}, (*world).toHints},
 }
 
@@ -62,7 +64,7 @@ func TestSubjects(t *testing.T) {
 	if testworld.Race {
 		t.Skip("processes that have the race detector in them are not what is looked at: run it without -race")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Minute)
 	defer cancel()
 	began := time.Now()
 	w := newWorld(ctx, t)
@@ -98,6 +100,9 @@ const residentBytesMax = 1 << 30
 func (w *world) checkDoctor(where ...string) {
 	w.t.Helper()
 	found := w.run(1, "doctor")
+	if strings.Contains(found, "the locks of workflows could not be read") {
+		w.t.Errorf("doctor reads no locks:\n%s", found)
+	}
 	for _, want := range append(where, "strays", "nats stream purge") {
 		if !strings.Contains(found, want) {
 			w.t.Errorf("doctor does not say %q:\n%s", want, found)
@@ -135,7 +140,7 @@ func (w *world) agents() {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ncat >/dev/null\necho done\n"), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, p := range []protocol.Profile{{ID: honest}, {ID: "limited", MaxConcurrency: 2}, {ID: "poller"}, {ID: "parked"}, {ID: "spoiled"}} {
+	for _, p := range []protocol.Profile{{ID: honest}, {ID: "limited", MaxConcurrency: 2, LimitsBy: []protocol.KeyLimit{{Key: sharedKey, MaxConcurrency: 2, Rate: 1_000, PerMS: 60_000}}}, {ID: "poller"}, {ID: "parked"}, {ID: "spoiled"}} {
 		if err := w.b.PutProfile(w.ctx, p); err != nil {
 			w.t.Fatal(err)
 		}
@@ -205,7 +210,7 @@ func (w *world) round(when string) {
 	polled := w.submit("poller", when)
 	w.poll(polled)
 	for _, ticket := range append(tickets, polled) {
-		s, err := w.b.Wait(w.ctx, ticket, broker.Closed)
+		s, err := brokertest.Wait(w.ctx, w.b, ticket, brokertest.Closed)
 		if err != nil {
 			w.t.Fatalf("%s: %s: %v", when, ticket, err)
 		}

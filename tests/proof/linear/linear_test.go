@@ -120,12 +120,18 @@ func (watcher) Appended(ctx context.Context, _ protocol.State, after broker.Head
 func (watcher) Conflicted(context.Context, string) {}
 
 func TestLinearizable(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) { raceOn(t, partitions) })
+	}
+}
+
+func raceOn(t *testing.T, partitions int) {
 	if testworld.Race {
 		t.Skip("a fleet of processes with the race detector in them outlasts its own timeouts: run it without -race")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
-	cluster := testworld.StartCluster(t, 3, 0)
+	cluster := testworld.StartDivided(t, 3, 0, partitions)
 	c := &race{T: t, ctx: ctx}
 	all := make([]*client, clients)
 	for i := range all {
@@ -143,7 +149,7 @@ func TestLinearizable(t *testing.T) {
 			}
 		})
 	}
-	running.Go(func() { c.killLeaders(cluster, jetstream.LedgerStream, int64(*operationsWanted)) })
+	running.Go(func() { c.killLeaders(cluster, jetstream.LedgerStreams(partitions), int64(*operationsWanted)) })
 	running.Wait()
 	if t.Failed() {
 		return
@@ -170,14 +176,15 @@ func (c *race) client(url string, n int) *client {
 	return one
 }
 
-// killLeaders kills a stream's leader now and then, while so many operations are done, and starts it
-// again.
-func (c *race) killLeaders(cluster *testworld.Cluster, stream string, operations int64) {
+// killLeaders kills the leader of one of the streams now and then, while so many operations are done, and
+// starts it again.
+func (c *race) killLeaders(cluster *testworld.Cluster, streams []string, operations int64) {
 	for kill := range *killsWanted {
 		at := operations * int64(kill+1) / int64(*killsWanted+1)
 		for c.done.Load() < at && c.ctx.Err() == nil && !c.Failed() {
 			c.pause(10 * time.Millisecond)
 		}
+		stream := streams[kill%len(streams)]
 		leader := cluster.Leader(c.ctx, stream)
 		if leader < 0 {
 			c.Logf("%s has no leader to be killed", stream)

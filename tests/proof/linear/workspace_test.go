@@ -88,7 +88,7 @@ func TestWorkspaceLinearizable(t *testing.T) {
 	}
 	c.must(c.clients[0].b.EnsureQueue(ctx, agent))
 	var killing sync.WaitGroup
-	killing.Go(func() { c.killLeaders(cluster, jetstream.WorkspaceStream, workspaceDone) })
+	killing.Go(func() { c.killLeaders(cluster, []string{jetstream.WorkspaceStream}, workspaceDone) })
 	for n := range workflows {
 		c.raceIn(fmt.Sprint("W", n), int64((n+1)*operationsOf))
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
 )
@@ -92,7 +93,7 @@ func TestBreakerUnderKills(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a killed supervisor's probe keeps its place for 30 s
 	defer cancel()
 	seed := uint64(time.Now().UnixNano())
-	url := supervisedNode(t)
+	url := supervisedNode(t, 1)
 	b := dial(t, url)
 	putAgent(t, b, protocol.Profile{ID: "coder", Breaker: &protocol.Breaker{OpenMS: pointer(int64(1000)), OpenMaxMS: pointer(int64(1000))}})
 	o := &outage{t: t}
@@ -230,7 +231,7 @@ func submitWork(t *testing.T, ctx context.Context, b *broker.Broker, task string
 
 func awaitClosed(t *testing.T, ctx context.Context, b *broker.Broker, ticket string) protocol.State {
 	t.Helper()
-	s, err := b.Wait(ctx, ticket, broker.Closed)
+	s, err := brokertest.Wait(ctx, b, ticket, brokertest.Closed)
 	if err != nil {
 		t.Fatalf("%s does not close: it is %s with %s, attempt %d: %v", ticket, s.Phase, s.Agent, s.Attempt, err)
 	}

@@ -244,7 +244,7 @@ func (c *chain) wantOneEnd(ctx context.Context, tickets []string, want end) {
 func (c *chain) read(ctx context.Context, origin string) (events map[string]map[protocol.EventType]int, links, returns map[string]bool) {
 	c.t.Helper()
 	events, links, returns = map[string]map[protocol.EventType]int{}, map[string]bool{origin: true}, map[string]bool{}
-	err := c.b.Entries(ctx, nil, func(e broker.Entry) error {
+	err := c.b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err
@@ -282,7 +282,7 @@ func setOf(all []string) map[string]bool {
 func TestChainOfCrashes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
-	url := supervisedNode(t)
+	url := supervisedNode(t, 1)
 	startHandoff(t, "supervisor", []string{"NATS_URL=" + url}, "supervise").AwaitOutput(ctx, "supervising")
 	t.Run("worker", func(t *testing.T) { // its subtests end before the engine does
 		for i, when := range []moment{beforeAccept, atWork, resultPrinted, resultStored} {
@@ -308,7 +308,7 @@ func TestChainOfKilledSupervisors(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
-	url := supervisedNode(t)
+	url := supervisedNode(t, 1)
 	supervise := func(name, url string) *startedProcess {
 		return startHandoff(t, name, []string{"NATS_URL=" + url}, "supervise")
 	}

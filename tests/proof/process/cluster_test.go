@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
@@ -157,13 +158,13 @@ func waitRacingCompletion(t *testing.T, ctx context.Context, node *embedded.Node
 			return err
 		}
 		if i%2 == 0 { // else it is completed while the wait begins
-			if _, err := other.Wait(ctx, prepared.Ticket, broker.Acknowledged); err != nil {
+			if _, err := brokertest.Wait(ctx, other, prepared.Ticket, broker.Acknowledged); err != nil {
 				return fmt.Errorf("wait for the acknowledgement: %w", err)
 			}
 		}
 		gates.open(prepared.Ticket)
 		begun := time.Now()
-		state, err := other.Wait(ctx, prepared.Ticket, broker.Closed)
+		state, err := brokertest.Wait(ctx, other, prepared.Ticket, brokertest.Closed)
 		if err != nil {
 			return fmt.Errorf("missed the close of %s, last seen %s: %w", prepared.Ticket, state.Phase, err)
 		}

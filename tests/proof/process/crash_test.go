@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -48,7 +49,7 @@ echo fresh`)
 func submitAndAwaitStart(t *testing.T, ctx context.Context, b *broker.Broker, agent string) string {
 	t.Helper()
 	ticket := submit(t, b, agent, nil)
-	if _, err := b.Wait(ctx, ticket, func(s protocol.State) bool { return s.Phase == protocol.Working }); err != nil {
+	if _, err := brokertest.Wait(ctx, b, ticket, func(s protocol.State) bool { return s.Phase == protocol.Working }); err != nil {
 		t.Fatal(err)
 	}
 	return ticket
@@ -100,7 +101,7 @@ func TestKilledWorkerWithoutSuccessor(t *testing.T) {
 	ticket := submitAndAwaitStart(t, ctx, b, "coder")
 	first.Kill()
 	killed := time.Now()
-	state, err := b.Wait(ctx, ticket, func(s protocol.State) bool { return s.LeasesLost == 1 && !s.Held() })
+	state, err := brokertest.Wait(ctx, b, ticket, func(s protocol.State) bool { return s.LeasesLost == 1 && !s.Held() })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -176,7 +176,7 @@ func TestDemoPage(t *testing.T) {
 				_ = answer.Body.Close()
 				ticket = regexp.MustCompile(m[1] + `-[0-9a-f-]{27}`).FindString(string(body))
 			}
-			post("/ui/act", url.Values{"op": {"approve"}, "ticket": {ticket}, "to": {"reporter"}, "reason": {"by a person"}})
+			post("/ui/act", url.Values{"op": {"approve"}, "ticket": {ticket}, "agent": {"reporter"}, "reason": {"by a person"}})
 		}
 		if strings.Contains(line, "stays until Ctrl-C") {
 			_ = demo.Process.Signal(os.Interrupt)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -123,7 +124,7 @@ func (l *load) submit(ctx context.Context, what string, later bool) (ticket stri
 func (l *load) await(ctx context.Context, ticket string) {
 	var state protocol.State
 	err := l.retryUnreachable(ctx, func() (err error) {
-		state, err = l.b.Wait(ctx, ticket, broker.Closed)
+		state, err = brokertest.Wait(ctx, l.b, ticket, brokertest.Closed)
 		return err
 	})
 	if err != nil {
@@ -178,7 +179,7 @@ func (l *load) progress(ctx context.Context, n int) {
 func (l *load) check(ctx context.Context) {
 	l.t.Helper()
 	completions, last := map[string]int{}, map[string]protocol.State{}
-	err := l.b.Entries(ctx, nil, func(e broker.Entry) error {
+	err := l.b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/supervisor"
@@ -175,7 +176,7 @@ func submit(t *testing.T, b *broker.Broker, target string, change func(*protocol
 // closed waits for the end of a handoff, which must be a success.
 func closed(t *testing.T, ctx context.Context, b *broker.Broker, ticket string) protocol.State {
 	t.Helper()
-	state, err := b.Wait(ctx, ticket, broker.Closed)
+	state, err := brokertest.Wait(ctx, b, ticket, brokertest.Closed)
 	if err != nil {
 		t.Fatalf("wait for %s (%s, attempt %d): %v", ticket, state.Phase, state.Attempt, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/worker"
@@ -53,7 +54,7 @@ func TestNoSupervisor(t *testing.T) {
 		p.Constraints.Deadline, p.Policy.OnDeadline = time.Now().UTC().Add(200*time.Millisecond), pointer(protocol.DeadlineClose)
 	})
 	unheard := submit(t, b, "absent", func(p *protocol.Package) { p.Policy.AckTimeoutMS = pointer(int64(100)) })
-	failed, err := b.Wait(ctx, retries, func(s protocol.State) bool { return s.Phase == protocol.PhaseFailed })
+	failed, err := brokertest.Wait(ctx, b, retries, func(s protocol.State) bool { return s.Phase == protocol.PhaseFailed })
 	if err != nil || failed.Attempt != 1 {
 		t.Fatalf("without a supervisor it is %s after attempt %d, %v", failed.Phase, failed.Attempt, err)
 	}
@@ -69,10 +70,10 @@ func TestNoSupervisor(t *testing.T) {
 	if state := closed(t, ctx, b, retries); state.Attempt != 2 {
 		t.Errorf("the retry completed as attempt %d, want 2", state.Attempt)
 	}
-	if state, err := b.Wait(ctx, overdue, broker.Closed); err != nil || state.Outcome != protocol.OutcomeTimeout {
+	if state, err := brokertest.Wait(ctx, b, overdue, brokertest.Closed); err != nil || state.Outcome != protocol.OutcomeTimeout {
 		t.Errorf("past its deadline it is %s, %v", state.Outcome, err)
 	}
-	if state, err := b.Wait(ctx, unheard, func(s protocol.State) bool { return s.Agent == protocol.Human }); err != nil || state.EscalationLevel != 1 {
+	if state, err := brokertest.Wait(ctx, b, unheard, func(s protocol.State) bool { return s.Agent == protocol.Human }); err != nil || state.EscalationLevel != 1 {
 		t.Errorf("unheard it is with %s at level %d, %v", state.Agent, state.EscalationLevel, err)
 	}
 }

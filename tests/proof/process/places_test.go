@@ -25,7 +25,7 @@ const roundTimeout = 10 * time.Minute
 // the last five places of a workflow, and then twenty for those of one account. Most are killed at
 // any moment, also between a place that is kept and the hand-off. In the end exactly five are begun.
 func TestLastPlacesOfHolders(t *testing.T) {
-	url := supervisedNode(t)
+	url := supervisedNode(t, 1)
 	env := []string{"NATS_URL=" + url}
 	b := dial(t, url)
 	for _, id := range []string{"clerk", "lead", "hand"} {

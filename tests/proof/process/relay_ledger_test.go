@@ -61,7 +61,7 @@ type audit struct {
 	asked     int               // conditions that need an answer
 	answered  int               // of those
 	denied    int               // answers
-	otherwise int               // reroutes by a person, and from an absent agent
+	unrefused int               // reroutes by a person, and from an absent agent
 	timedOut  int               // clocks, but for those of claims that were not acknowledged
 	succeeded int               // groups
 }
@@ -71,7 +71,7 @@ func readRelay(t *testing.T, ctx context.Context, b *broker.Broker) *audit {
 	a := &audit{t: t, stories: map[string]*handoffHistory{}, events: map[protocol.EventType]int{}, outcomes: map[protocol.Outcome]int{},
 		began: map[protocol.EventType]int{}, ended: map[protocol.EventType]int{}, from: map[protocol.EventType]map[protocol.Phase]int{},
 		failures: map[string]int{}, reasons: map[string]int{}, offers: map[string]int{}, parked: map[uint64]string{}, released: map[uint64]bool{}}
-	err := b.Entries(ctx, nil, func(e broker.Entry) error {
+	err := b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err == nil {
 			a.read(e.Ticket, change)
@@ -220,7 +220,7 @@ func (a *audit) sort(before protocol.State, event protocol.Event) {
 		}
 	case *protocol.Rerouted:
 		if e.Manual || before.Phase != protocol.PhaseRejected {
-			a.otherwise++
+			a.unrefused++
 		}
 	case *protocol.TimedOut: // three workers may be killed between their claim and its acknowledgement
 		if e.Clock != protocol.ClockAcknowledge {
@@ -381,7 +381,7 @@ func (a *audit) checkSums(r *relayDriver) {
 		{"accepted or taken, and let go", e[protocol.EventAccepted] + e[protocol.EventTaken], total(a.ended)},
 		{"completed, and by their holders", e[protocol.EventCompleted], a.ended[protocol.EventCompleted]},
 		{"failed, and tried again, passed up or closed", e[protocol.EventFailed], failed},
-		{"rejected or denied, and moved on or closed", e[protocol.EventRejected] + a.denied, e[protocol.EventRerouted] - a.otherwise + rejected},
+		{"rejected or denied, and moved on or closed", e[protocol.EventRejected] + a.denied, e[protocol.EventRerouted] - a.unrefused + rejected},
 		{"asked, and answered", a.asked, a.answered},
 		{"waited for returns, and woken", e[protocol.EventSuspended], a.offers["return"]},
 		{"returns, and those sent", returns, e[protocol.EventReturnSent]},

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -235,7 +236,7 @@ func (c *relayWorkers) freeze(ctx context.Context, p *relayProcess, text string)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freezeTimeout)
 	defer cancel()
-	_, err = c.b.Wait(ctx, d.ticket, func(s protocol.State) bool { return s.Fence != d.fence })
+	_, err = brokertest.Wait(ctx, c.b, d.ticket, func(s protocol.State) bool { return s.Fence != d.fence })
 	if failed := p.cmd.Process.Signal(syscall.SIGCONT); err == nil {
 		err = failed
 	}
@@ -246,7 +247,7 @@ func (c *relayWorkers) freeze(ctx context.Context, p *relayProcess, text string)
 	if _, err := fmt.Fprintf(p.stdin, "go %d\n", d.fence); err != nil {
 		return err
 	}
-	if _, err := c.b.Wait(ctx, d.ticket, func(s protocol.State) bool { return slices.Contains(s.LateFences, d.fence) }); err != nil {
+	if _, err := brokertest.Wait(ctx, c.b, d.ticket, func(s protocol.State) bool { return slices.Contains(s.LateFences, d.fence) }); err != nil {
 		return fmt.Errorf("the late result of %s, fence %d: %w", d.ticket, d.fence, err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
@@ -65,7 +66,7 @@ func meetNeed(ctx context.Context, b *broker.Broker, h worker.Handoff) (protocol
 		return protocol.Result{}, worker.Defer("not now", 200*time.Millisecond)
 	case "takes too long":
 		// Sooner than the next beat would tell.
-		_, err := b.Wait(ctx, h.Ticket, func(s protocol.State) bool { return s.Fence != h.Fence })
+		_, err := brokertest.Wait(ctx, b, h.Ticket, func(s protocol.State) bool { return s.Fence != h.Fence })
 		return protocol.Result{}, errors.Join(err, errors.New("gave up"))
 	}
 	return done(), nil
@@ -76,18 +77,19 @@ func meetNeed(ctx context.Context, b *broker.Broker, h worker.Handoff) (protocol
 // and unheard. Any supervisor may decide about each: nothing is lost,
 // nothing is decided twice, and all of it closes.
 func TestKilledSupervisors(t *testing.T) {
+	for _, partitions := range []int{1, 4} {
+		t.Run(fmt.Sprint(partitions), func(t *testing.T) { loseSupervisors(t, partitions) })
+	}
+}
+
+func loseSupervisors(t *testing.T, partitions int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	url := supervisedNode(t)
+	url := supervisedNode(t, partitions)
 	b := dial(t, url)
-	for _, agent := range []string{"taker", "spare", "absent"} {
-		putAgent(t, b, protocol.Profile{ID: agent})
-	}
-	for _, agent := range []string{"taker", "spare", protocol.Human} {
-		defer begin(t, newWorker(t, b, worker.Config{Agent: agent, Concurrency: 128}, meetNeeds(b)))()
-	}
+	serveNeeds(t, b)
 	supervisors := newSupervisors(t, ctx, url)
 	killing, stop := context.WithTimeout(ctx, 6*time.Second)
 	defer stop()
@@ -99,24 +101,41 @@ func TestKilledSupervisors(t *testing.T) {
 	kills := supervisors.killUntil(ctx, killing.Done(), rand.New(rand.NewPCG(seed, 1)))
 	sources.Wait()
 	stopped := time.Now()
-	total := 0
+	total := awaitNeeds(t, ctx, b, &acked)
+	t.Logf("%d handoffs, %d supervisors killed; the last closed %v after the last kill", total, kills, time.Since(stopped).Round(time.Millisecond))
+	checkNeeds(t, ctx, b, &acked)
+}
+
+// serveNeeds registers the agents of the needs, and starts their workers.
+func serveNeeds(t *testing.T, b *broker.Broker) {
+	t.Helper()
+	for _, agent := range []string{"taker", "spare", "absent"} {
+		putAgent(t, b, protocol.Profile{ID: agent})
+	}
+	for _, agent := range []string{"taker", "spare", protocol.Human} {
+		t.Cleanup(begin(t, newWorker(t, b, worker.Config{Agent: agent, Concurrency: 128}, meetNeeds(b))))
+	}
+}
+
+// awaitNeeds waits until every handoff has closed, and counts them.
+func awaitNeeds(t *testing.T, ctx context.Context, b *broker.Broker, acked *sync.Map) (total int) {
+	t.Helper()
 	acked.Range(func(ticket, kind any) bool {
 		total++
-		state, err := b.Wait(ctx, ticket.(string), broker.Closed)
+		state, err := brokertest.Wait(ctx, b, ticket.(string), brokertest.Closed)
 		if err != nil {
 			t.Errorf("%s (%s) does not close: it is %s with %s, attempt %d, held by %q, stuck %q: %v", ticket, kind.(need).name,
 				state.Phase, state.Agent, state.Attempt, state.Holder, state.StuckReason, err)
 		}
 		return ctx.Err() == nil
 	})
-	t.Logf("%d handoffs, %d supervisors killed; the last closed %v after the last kill", total, kills, time.Since(stopped).Round(time.Millisecond))
-	checkNeeds(t, ctx, b, &acked)
+	return total
 }
 
 // supervisedNode starts an engine for other processes. The consumers that the
 // supervisors share are made here, to give up a dead one's share in 2 s instead
 // of 30.
-func supervisedNode(t *testing.T) (url string) {
+func supervisedNode(t *testing.T, partitions int) (url string) {
 	t.Helper()
 	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
 	if err != nil {
@@ -132,12 +151,20 @@ func supervisedNode(t *testing.T) (url string) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	ensureTopology(t, nc, handoffjs.Topology{})
+	ensureTopology(t, nc, handoffjs.Topology{Partitions: partitions})
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for stream, filter := range map[string]string{handoffjs.LedgerStream: "handoff.ledger.>", handoffjs.TimerStream: "handoff.due.>"} {
+	filters := map[string]string{handoffjs.TimerStream: "handoff.due.>"}
+	for p := range partitions {
+		stream, prefix := handoffjs.LedgerPartition(p)
+		filters[stream] = prefix + ">"
+		if p > 0 {
+			filters[handoffjs.TimerStreams(partitions)[p]] = fmt.Sprintf("handoff.due-%d.>", p)
+		}
+	}
+	for stream, filter := range filters {
 		cfg := jetstream.ConsumerConfig{Durable: handoffjs.SupervisorConsumer, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait: 2 * time.Second, MaxDeliver: -1, MaxAckPending: 50_000}
 		if _, err := js.CreateConsumer(t.Context(), stream, cfg); err != nil {
@@ -217,7 +244,7 @@ func (s *supervisors) killUntil(ctx context.Context, stop <-chan struct{}, rng *
 func checkNeeds(t *testing.T, ctx context.Context, b *broker.Broker, acked *sync.Map) {
 	t.Helper()
 	facts, last := map[string]map[protocol.EventType]int{}, map[string]protocol.State{}
-	err := b.Entries(ctx, nil, func(e broker.Entry) error {
+	err := b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

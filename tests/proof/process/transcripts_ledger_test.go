@@ -49,7 +49,7 @@ func readLedger(t *testing.T, b *broker.Broker) (map[string][]*turn, error) {
 	t.Helper()
 	turns := map[string]*turn{}
 	told := map[string][]*turn{}
-	err := b.Entries(t.Context(), nil, func(e broker.Entry) error {
+	err := b.Entries(t.Context(), broker.From(1), func(e broker.Entry) error {
 		change, err := broker.DecodeChange(e)
 		if err != nil {
 			return err

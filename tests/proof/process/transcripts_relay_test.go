@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/protocol"
 	"github.com/agenthandoff/handoff/protocol/redact"
@@ -124,7 +125,7 @@ func (r *relay) talk(ctx context.Context, c conversation) error {
 			}
 		}
 		// A worker hands off before it reports, so that the next ticket is there.
-		state, err := r.b.Wait(ctx, prepared.Ticket, closedOrEscalated)
+		state, err := brokertest.Wait(ctx, r.b, prepared.Ticket, closedOrEscalated)
 		if err != nil {
 			return fmt.Errorf("wait for message %d (%s, with %s): %w", starts[i], state.Phase, state.Agent, err)
 		}

@@ -19,7 +19,7 @@ import (
 // them, and the supervisors, are killed at any moment. In the end exactly five are offered.
 func TestLastPlaces(t *testing.T) {
 	for name, start := range map[string]func(*testing.T, context.Context) string{
-		"one node":    func(t *testing.T, _ context.Context) string { return supervisedNode(t) },
+		"one node":    func(t *testing.T, _ context.Context) string { return supervisedNode(t, 1) },
 		"three nodes": threeNodes,
 	} {
 		t.Run(name, func(t *testing.T) {

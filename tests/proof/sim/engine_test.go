@@ -97,6 +97,9 @@ func (e *engine) Append(ctx context.Context, ticket string, after uint64, id str
 		}
 	}
 	if err != nil {
+		ticket, body, seq, err = e.appendAgain(ctx, ticket, after, id, body, err)
+	}
+	if err != nil {
 		return seq, err
 	}
 	e.l.appended(e.p, ticket, seq, body)

@@ -97,6 +97,7 @@ func (l *simulation) registerAll() {
 		}
 		l.giveAutonomy(&profile)
 		l.giveBreaker(&profile)
+		l.giveKeyLimits(&profile)
 		l.giveMode(&profile)
 		if err := l.m.PutProfile(l.ctx, profile); err != nil {
 			l.judge.fault("register %s: %v", agent, err)

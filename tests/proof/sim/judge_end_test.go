@@ -74,6 +74,7 @@ func (j *judge) checkAtEnd() {
 	j.checkBudgets()
 	j.checkLineages()
 	j.checkWorkspaces()
+	j.checkSchedules()
 	j.checkLoss()
 	if len(j.found) > 0 || j.l.seed%16 != 0 { // the whole ledger, now and then: each append was looked at
 		return

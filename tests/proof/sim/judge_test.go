@@ -33,7 +33,8 @@ type judge struct {
 	bids          bidsKnown
 	knots         knotsKnown
 	clocks        clocksKnown
-	overrides     map[seat]bool        // handoffs that a person has given to an agent that is not fit
+	overrides     map[seat]bool // handoffs that a person has given to an agent that is not fit
+	firings       firings
 	edges         []edgeSet            // all that there ever were
 	ledgers       map[string]*ledgerOf // of what has limits, or follows from it
 	accounts      map[string]*lineageAccount
@@ -54,6 +55,7 @@ type judge struct {
 	gotten    map[string]protocol.Bits     // by handoff: the children whose ends a worker of it got
 	previous  map[string]protocol.Previous // by handoff: the result that it follows from
 	slots     map[string]time.Time         // when a holder took its slot for a handoff
+	keyPlaces map[string]time.Time         // when a holder took a place under a key for a ticket
 	lateSince time.Time                    // since when there is a worker of late
 	fleets    []*protocol.Fleet            // all settings that there ever were
 	appends   int
@@ -79,7 +81,7 @@ type presence struct {
 }
 
 func newJudge(l *simulation) judge {
-	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, gotten: map[string]protocol.Bits{}, keys: map[string]string{}, slots: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}, bids: newBidsKnown()}
+	return judge{l: l, heads: map[string]knownHead{}, acked: map[string]uint64{}, read: map[string]uint64{}, presence: map[string]*presence{}, memberOf: map[groupAgent]int{}, votes: map[string]bool{}, asked: map[string]protocol.Bits{}, gotten: map[string]protocol.Bits{}, keys: map[string]string{}, slots: map[string]time.Time{}, keyPlaces: map[string]time.Time{}, lines: map[string]refusals{}, sharing: newSharing(), denied: map[string]bool{}, bids: newBidsKnown()}
 }
 
 const foundMax = 10
@@ -144,6 +146,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 		return
 	}
 	l.sched.trace("%v %s appended %d to %s: %s", l.since(), p.name, seq, ticket[:8], names(made.Events))
+	j.checkFirings(made.State, made.Events)
 	j.checkBids(before.state, made.State, made.Events)
 	if made.State.PrevHash != before.hash {
 		j.faultLocked("%s: %s at %d does not follow from the entry before it", ticket, names(made.Events), seq)
@@ -205,11 +208,14 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	}
 	if after.Held() && !before.state.Held() {
 		defer j.checkConcurrency(after.Agent)
+		defer j.checkKeyLimits(after, made.Events)
 	}
 	late := before.late
 	if after.Holder != before.state.Holder {
 		took, has := j.slots[ticket+after.Holder]
 		late = has && time.Since(took) > lifecycle.SlotGrace
+		place, has := j.keyPlaces[ticket+after.Holder]
+		late = late || has && time.Since(place) > lifecycle.SlotGrace
 	}
 	j.heads[ticket] = knownHead{state: after, hash: hashOf(body), seq: seq, at: time.Now(), late: late}
 }
@@ -362,7 +368,7 @@ func (j *judge) checkSource(ticket string, before, after protocol.State) {
 // entryBefore is the entry that another one has overtaken, or that one where none was.
 func (l *simulation) entryBefore(m *brokertest.Memory, e broker.Entry) broker.Entry {
 	older := e
-	_ = m.Entries(context.Background(), nil, func(other broker.Entry) error {
+	_ = m.Entries(context.Background(), broker.From(1), func(other broker.Entry) error {
 		if other.Ticket == e.Ticket && other.Seq < e.Seq {
 			older = other
 		}

@@ -30,7 +30,7 @@ func (j *judge) checkLoss() {
 	var all []broker.Entry
 	_ = j.l.m.Entries(ctx, nil, func(e broker.Entry) error { all = append(all, e); return nil })
 	kept := all[:dice(j.l.seed, "loss")%uint64(len(all))]
-	m := brokertest.NewMemory()
+	m := brokertest.NewMemory().Divide(*partitions)
 	defer func() { _ = m.Close() }()
 	head := map[string]uint64{}
 	for i, e := range kept {
@@ -47,7 +47,7 @@ func (j *judge) checkLoss() {
 	}
 	tickets := slices.SortedFunc(maps.Keys(j.heads), func(a, b string) int { return int(j.heads[a].seq) - int(j.heads[b].seq) })
 	for _, ticket := range tickets {
-		if h := j.heads[ticket]; h.seq > uint64(len(kept)) {
+		if h := j.heads[ticket]; h.seq != head[ticket] {
 			j.closeLost(ctx, b, h, head[ticket] == 0)
 		}
 	}

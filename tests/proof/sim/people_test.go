@@ -32,8 +32,11 @@ func (h *handler) Acknowledge(_ context.Context, of worker.Handoff) (protocol.Ac
 		return protocol.Ack{Status: protocol.AckAccepted}, nil
 	}
 	roll := h.dice(of, "ack") % 20
-	if h.l.bug == questionDropped { // all ask
+	switch {
+	case h.l.bug == questionDropped: // all ask
 		roll = 2
+	case h.l.bug == refusalLost && roll%3 == 0: // it needs a handoff that was refused twice
+		roll = 0
 	}
 	switch roll {
 	case 0:

@@ -39,6 +39,10 @@ import (
 var (
 	seeds   = flag.Int("seeds", 200, "how many simulations")
 	oneSeed = flag.Uint64("seed", 0, "simulate this seed alone; -v prints its story")
+
+	partitions = flag.Int("partitions", 1, "into how many partitions the ledger is divided")
+
+	writePlanted = flag.Bool("write-planted", false, "record the seeds that find the planted bugs")
 )
 
 // shareEnv makes the test binary one of several processes that share the seeds: its number, and the
@@ -72,7 +76,7 @@ func TestSim(t *testing.T) {
 	var sharing sync.WaitGroup
 	for i := range many {
 		sharing.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestShare$", "-test.timeout=30m", "-seeds="+strconv.Itoa(*seeds))
+			cmd := exec.Command(os.Args[0], "-test.run=^TestShare$", "-test.timeout=30m", "-seeds="+strconv.Itoa(*seeds), "-partitions="+strconv.Itoa(*partitions))
 			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d/%d", shareEnv, i, many), "GOMAXPROCS=1", "GOGC=800")
 			cmd.Stderr = os.Stderr
 			out, err := cmd.StdoutPipe()

@@ -79,7 +79,7 @@ func run(t *testing.T, seed uint64, planted bug, trace func(string, ...any)) (fo
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		l := &simulation{T: t, seed: seed, bug: planted, ctx: ctx, m: brokertest.NewMemory(), sched: newScheduler(seed), chance: rand.New(rand.NewPCG(seed, 2)),
+		l := &simulation{T: t, seed: seed, bug: planted, ctx: ctx, m: brokertest.NewMemory().Divide(*partitions), sched: newScheduler(seed), chance: rand.New(rand.NewPCG(seed, 2)),
 			trouble: true, faults: map[string]int{}, incarnations: map[string]int{}, conns: map[*process]*brokertest.Memory{}}
 		l.judge = newJudge(l)
 		if trace != nil {
@@ -282,6 +282,7 @@ func (l *simulation) runAll() {
 	}
 	l.all.Go(l.approveAll)
 	l.all.Go(l.rerouteSome)
+	l.all.Go(l.keepSchedules)
 	l.sleep(2 * time.Second)
 	for l.since() < faultsFor {
 		l.injectFault()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
@@ -95,7 +96,7 @@ func submit(ctx context.Context, b *broker.Broker, rate int) error {
 		defer cancel()
 		head, err := b.Submit(trying, in)
 		if err == nil && rate == 0 {
-			_, err = b.Wait(trying, head.Ticket, broker.Closed)
+			_, err = brokertest.Wait(trying, b, head.Ticket, brokertest.Closed)
 		}
 		if err == nil {
 			acked.Add(1)

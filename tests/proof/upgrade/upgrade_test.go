@@ -16,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/internal/testworld"
@@ -68,9 +67,7 @@ func TestRollingUpgrade(t *testing.T) {
 	defer cancel()
 	c := &fleet{T: t, ctx: ctx, currentBin: testworld.Handoff(t), newerBin: newerHandoff(t)}
 	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval,
-		Prepare: func(ctx context.Context, nc *nats.Conn, _ bool) error {
-			return jetstream.EnsureTopology(ctx, nc, jetstream.Topology{})
-		}})
+		Prepare: jetstream.Topology{}.Prepare})
 	c.must(err)
 	t.Cleanup(func() { _ = node.Stop() })
 	c.url = node.ClientURL()
@@ -215,7 +212,7 @@ func (c *fleet) awaitClosed(ticket string) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.ctx, closeTimeout)
 	defer cancel()
-	state, err := c.b.Wait(ctx, ticket, broker.Closed)
+	state, err := brokertest.Wait(ctx, c.b, ticket, brokertest.Closed)
 	if err != nil {
 		c.Fatalf("%s: %v", ticket, err)
 	}
