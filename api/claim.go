@@ -120,14 +120,14 @@ func (c *Session) claimable(ctx context.Context, agent string) error {
 // claimNext claims one offer for a holder. It first records the holder's presence, so that no
 // supervisor considers the holder gone, and ends the presence if nothing was claimed.
 func (c *Session) claimNext(ctx context.Context, request Claim, holder protocol.Holder) (claim *broker.Claim, err error) {
-	if err := c.s.b.Beat(ctx, holder); err != nil {
-		return nil, err
-	}
 	defer func() {
-		if claim == nil {
+		if claim == nil { // also where ctx ended in the first beat: it may be stored
 			c.leave(ctx, holder)
 		}
 	}()
+	if err := c.s.b.Beat(ctx, holder); err != nil {
+		return nil, err
+	}
 	if _, known := c.s.queues.Load(holder.Agent); !known { // a pull recreates one that is lost later
 		if err := c.s.b.EnsureQueue(ctx, holder.Agent); err != nil {
 			return nil, err
@@ -281,10 +281,10 @@ func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 		return Held{}, err
 	}
 	holder := polling(request.Agent, "", request.Host, request.Lease)
-	if err := c.s.b.Beat(ctx, holder); err != nil { // presence first, so that no supervisor considers it gone
-		return Held{}, err
+	var claim *broker.Claim
+	if err = c.s.b.Beat(ctx, holder); err == nil { // presence first, so that no supervisor considers it gone
+		claim, err = c.s.b.Take(ctx, ticket, holder, request.Reason)
 	}
-	claim, err := c.s.b.Take(ctx, ticket, holder, request.Reason)
 	if err != nil {
 		c.leave(ctx, holder)
 		return Held{}, err
@@ -464,7 +464,7 @@ type Take struct {
 }
 
 // leaveTimeout bounds the removal of a presence, which otherwise expires with its lease.
-const leaveTimeout = time.Second
+const leaveTimeout = 3 * time.Second
 
 // report resumes the claim of a lease, reports on it, and returns the new state. Each report renews
 // the holder's presence. The lease of another agent is refused before anything is read.
