@@ -1,6 +1,7 @@
 package brokertest
 
 import (
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -99,5 +100,49 @@ func TestTopologyRefusesAnothersStream(t *testing.T) {
 	}
 	if got := k.stream(js, handoffjs.WorkStream).Config; got.Subjects[0] != "theirs" {
 		t.Errorf("its subjects are %v now", got.Subjects)
+	}
+}
+
+// TestSpreadLeaders: a divided ledger's leaders are spread over three servers while it is used; what is
+// spread already stays.
+func TestSpreadLeaders(t *testing.T) {
+	c, err := embedded.StartCluster(t.Context(), 3, t.TempDir(), embedded.FsyncInterval)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Stop() })
+	const partitions = 3
+	ensure(t, c.URL(), handoffjs.Topology{Replicas: 3, Partitions: partitions})
+	js := jsAt(t, c.URL())
+	k := newKit(t, nil)
+	k.Engine = dial(t, c.URL())
+	led := func() map[string]int { // streams of the ledger, of queues and of timers, by the server that leads them
+		all, err := handoffjs.ShowTopology(k.ctx, js)
+		k.must(err)
+		leads := map[string]int{}
+		for _, s := range all {
+			if base := handoffjs.BaseOf(s.Name); base == handoffjs.LedgerStream || base == handoffjs.WorkStream || base == handoffjs.TimerStream {
+				leads[s.Leader]++
+			}
+		}
+		return leads
+	}
+	k.until("each server to lead three streams", func() bool { // a replica that is not up to date yet gets none
+		before := led()
+		planned, err := handoffjs.SpreadLeaders(k.ctx, js.Conn(), true)
+		k.must(err)
+		if now := led(); !maps.Equal(now, before) {
+			return false // an election of their own
+		}
+		moved, err := handoffjs.SpreadLeaders(k.ctx, js.Conn(), false)
+		k.must(err)
+		t.Logf("leaders: %v; %d moves are planned, %d made; then: %v", before, len(planned), len(moved), led())
+		k.append(protocol.NewTicket(), 0, "x")
+		return maps.Equal(led(), map[string]int{"n1": 3, "n2": 3, "n3": 3})
+	})
+	moved, err := handoffjs.SpreadLeaders(k.ctx, js.Conn(), false)
+	k.must(err)
+	if len(moved) > 0 {
+		t.Errorf("spread already, and moved again: %v", moved)
 	}
 }

@@ -101,7 +101,9 @@ streams stay as they are, and new ones get 1.
 --partitions is how many streams the ledger, the queues and the timers have each: 1 to
 16. Several pay on servers with more than four processors, or whose disks sync slowly
 (docs/operations/scale.md). There may be more later: new handoffs use them 150 seconds
-after this, those that are there stay where they are. There are never fewer.
+after this, those that are there stay where they are. There are never fewer. In a
+cluster, ensure spreads the leaders of their streams evenly over the servers, each time:
+run it again when servers have restarted.
 
 --fsync records when your servers sync to the disk (sync_interval in their
 configuration, which only you can set): "always", or "interval". From it "handoff
@@ -161,6 +163,17 @@ func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Top
 			return err
 		}
 	}
+	moves, err := handoffjs.SpreadLeaders(ctx, nc, dryRun)
+	if err != nil {
+		return err
+	}
+	for i := range plan {
+		for _, m := range moves {
+			if m.Stream == plan[i].Stream {
+				plan[i].Leader = m.To
+			}
+		}
+	}
 	if !a.text() {
 		return list(a, plan)
 	}
@@ -181,6 +194,9 @@ func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Top
 			what = did("made", "to be made")
 		case len(p.Stronger) > 0:
 			what = did("stronger", "to be stronger") + ": " + strings.Join(p.Stronger, "; ")
+		}
+		if p.Leader != "" {
+			what += did("; led by ", "; to be led by ") + p.Leader
 		}
 		rows = append(rows, []string{p.Stream, explain.Count(p.Replicas, "replica"), what})
 	}

@@ -564,6 +564,8 @@ type StreamPlan struct {
 	Stronger []string `json:"stronger,omitempty"`
 	// Weaker are the requested settings that are weaker than the existing ones, which are kept.
 	Weaker []string `json:"weaker,omitempty"`
+	// Leader is the server that leads it from now on, if it is to move (SpreadLeaders).
+	Leader string `json:"leader,omitempty"`
 }
 
 // PlanTopology returns the changes that EnsureTopology would make, and makes none. Replicas 0 means
