@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -148,6 +149,7 @@ func TestLineagesUnderKills(t *testing.T) {
 // cancelled.
 func awaitAllClosed(ctx context.Context, t *testing.T, b *broker.Broker) map[string]protocol.State {
 	t.Helper()
+	var last map[string]protocol.State
 	for {
 		heads, open := map[string]protocol.State{}, 0
 		err := b.Entries(ctx, broker.From(1), func(e broker.Entry) error {
@@ -156,8 +158,15 @@ func awaitAllClosed(ctx context.Context, t *testing.T, b *broker.Broker) map[str
 			return err
 		})
 		if err != nil {
+			for _, s := range last {
+				if !s.Closed {
+					state, _ := json.Marshal(s)
+					t.Logf("open: %s", state)
+				}
+			}
 			t.Fatal(err)
 		}
+		last = heads
 		for _, s := range heads {
 			if !s.Closed {
 				open++
