@@ -185,8 +185,8 @@ func (r *Rule) Permit(n int, now Time) (next Rule, got int, wait time.Duration) 
 	return next, got, wait
 }
 
-// A template is a package in which {"$": POINTER} stands for the value of the payload at a JSON Pointer
-// (RFC 6901); the empty pointer is the whole payload.
+// A template is a package in which {"$": POINTER} is replaced by the value of the payload at a JSON
+// Pointer (RFC 6901); the empty pointer is the whole payload.
 
 // FillTemplate returns the package of a template for a payload. A pointer that finds nothing is refused
 // by the field that has it.

@@ -103,8 +103,8 @@ func TestTopologyRefusesAnothersStream(t *testing.T) {
 	}
 }
 
-// TestSpreadLeaders: a divided ledger's leaders are spread over three servers while it is used; what is
-// spread already stays.
+// TestSpreadLeaders: a divided ledger's leaders are spread over three servers while it is used, and stay
+// when they are spread.
 func TestSpreadLeaders(t *testing.T) {
 	c, err := embedded.StartCluster(t.Context(), 3, t.TempDir(), embedded.FsyncInterval)
 	if err != nil {
@@ -143,6 +143,6 @@ func TestSpreadLeaders(t *testing.T) {
 	moved, err := handoffjs.SpreadLeaders(k.ctx, js.Conn(), false)
 	k.must(err)
 	if len(moved) > 0 {
-		t.Errorf("spread already, and moved again: %v", moved)
+		t.Errorf("the leaders were spread, and moved again: %v", moved)
 	}
 }

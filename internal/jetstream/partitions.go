@@ -133,8 +133,8 @@ func (m *partitionMap) count() int { return m.generations[len(m.generations)-1].
 // undivided reports whether there was only ever one partition.
 func (m *partitionMap) undivided() bool { return m.count() == 1 }
 
-// divide returns the partition of a key among n.
-func divide(key string, n int) int {
+// Divide returns the partition of a key among n.
+func Divide(key string, n int) int {
 	if n == 1 {
 		return 0
 	}
@@ -150,7 +150,7 @@ func divide(key string, n int) int {
 func (m *partitionMap) places(key string, now time.Time) []int {
 	places := make([]int, 0, len(m.generations))
 	for _, g := range slices.Backward(m.generations) {
-		if p := divide(key, g.N); !g.From.After(now) && !slices.Contains(places, p) {
+		if p := Divide(key, g.N); !g.From.After(now) && !slices.Contains(places, p) {
 			places = append(places, p)
 		}
 	}
@@ -268,7 +268,7 @@ func (j *Engine) beginIn(ctx context.Context, ticket string) (p int, seq uint64,
 		}
 		places := m.places(ticket, j.Now())
 		newest := m.generations[len(m.generations)-1]
-		if until := newest.From.Sub(j.Now()); until > 0 && until < growPause && divide(ticket, newest.N) != places[0] {
+		if until := newest.From.Sub(j.Now()); until > 0 && until < growPause && Divide(ticket, newest.N) != places[0] {
 			if err := j.pauseUntil(ctx, newest.From); err != nil {
 				return 0, 0, "", err
 			}

@@ -20,7 +20,7 @@ func TestDivide(t *testing.T) {
 	for n := 1; n <= broker.PartitionsMax; n++ {
 		counts := make([]int, n)
 		for i := range tickets {
-			counts[divide(uuid.NewSHA1(uuid.Nil, fmt.Append(nil, i)).String(), n)]++
+			counts[Divide(uuid.NewSHA1(uuid.Nil, fmt.Append(nil, i)).String(), n)]++
 		}
 		for p, count := range counts {
 			if want := float64(tickets) / float64(n); math.Abs(float64(count)-want) > 6*math.Sqrt(want) {
@@ -29,7 +29,7 @@ func TestDivide(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]int{"reviewer": 8, "8b0cd4c1-3c52-4a8e-a8e4-3c1f1f5a0d11": 0, "": 1} {
-		if p := divide(key, 16); p != want {
+		if p := Divide(key, 16); p != want {
 			t.Errorf("%q is in partition %d, not %d", key, p, want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestGenerations(t *testing.T) {
 		t.Fatalf("%s are %d partitions", text, m.count())
 	}
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
-		now := divide(key, 4)
+		now := Divide(key, 4)
 		if before := m.places(key, noon.Add(-1)); len(before) != 1 || before[0] != 0 {
 			t.Errorf("before, %s is in %v", key, before)
 		}

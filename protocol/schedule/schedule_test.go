@@ -162,7 +162,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDecide crosses what was missed with what overlaps. The rule fires each hour, and was last
+// TestDecide crosses missed instants with handoffs that overlap. The rule fires each hour, and was last
 // decided at 00:00.
 func TestDecide(t *testing.T) {
 	for _, c := range []struct {
@@ -219,7 +219,7 @@ func hours(all ...time.Time) string {
 	return strings.Join(texts, " ")
 }
 
-// TestBounds: what is made up and what waits is bounded, and the last of them are made up.
+// TestBounds: the instants that are made up, or wait, are bounded, and the last of them are made up.
 func TestBounds(t *testing.T) {
 	now := instant("2026-06-01T00:00:00Z")
 	s := p.Schedule{Name: "x", Cron: "*/10 * * * *", Missed: p.MissedAll, Overlap: p.OverlapAllow, DecidedTo: now.AddDate(-2, 0, 0)}

@@ -237,7 +237,8 @@ func (w *writer) append(s protocol.State, events []protocol.Event) (protocol.Sta
 	if err != nil {
 		return s, err
 	}
-	msg := nats.NewMsg("handoff.ledger." + next.Ticket)
+	_, prefix := handoffjs.LedgerPartition(handoffjs.Divide(next.Ticket, partitions()))
+	msg := nats.NewMsg(prefix + next.Ticket)
 	msg.Data = body
 	msg.Header.Set("Handoff-Record", made.ID)
 	_, err = w.js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute))

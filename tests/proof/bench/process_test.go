@@ -200,7 +200,7 @@ func keepEngine(ctx context.Context, dir string) error {
 // openEngine starts a node in this process.
 func openEngine(ctx context.Context, dir string) (*embedded.Node, error) {
 	return embedded.Start(ctx, embedded.Config{Dir: dir, Fsync: embedded.FsyncInterval,
-		Prepare: jetstream.Topology{}.Prepare})
+		Prepare: jetstream.Topology{Partitions: partitions()}.Prepare})
 }
 
 // dial opens a broker of its own on an engine.

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -31,6 +32,15 @@ func handoffs(t *testing.T) int {
 	return n
 }
 
+// partitions is the number of partitions of a stored ledger: HANDOFF_BENCH_PARTITIONS, 1 by default.
+func partitions() int {
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("HANDOFF_BENCH_PARTITIONS"), "1"))
+	if err != nil || n < 1 || n > broker.PartitionsMax {
+		panic("HANDOFF_BENCH_PARTITIONS is not 1 to 16")
+	}
+	return n
+}
+
 // stored is a directory with a ledger of so many handoffs, of one kind. Where
 // HANDOFF_BENCH_DIR names a directory it is kept there for the next run.
 func stored(t *testing.T, kind string, n int, write func(url string)) (dir string) {
@@ -39,7 +49,7 @@ func stored(t *testing.T, kind string, n int, write func(url string)) (dir strin
 	if kept == "" {
 		kept = t.TempDir()
 	}
-	dir = filepath.Join(kept, kind+"-"+strconv.Itoa(n))
+	dir = filepath.Join(kept, kind+"-"+strconv.Itoa(n)+"-"+strconv.Itoa(partitions()))
 	filled := dir + ".filled"
 	if _, err := os.Stat(filled); err == nil {
 		return dir

@@ -93,7 +93,7 @@ func (e *engine) PutKeyUse(ctx context.Context, key string, use protocol.KeyUse,
 	return next, err
 }
 
-// recordKeyUse checks the use of a key as it is stored: what is kept is kept for the first that waits, no
+// recordKeyUse checks the use of a key as it is stored: a place that is reserved is for the first that waits, no
 // span of the rate has more starts than allowed, and none of them is forgotten; one may be taken back.
 func (j *judge) recordKeyUse(before, use protocol.KeyUse) {
 	j.mu.Lock()
@@ -129,7 +129,7 @@ func (j *judge) recordKeyUse(before, use protocol.KeyUse) {
 }
 
 // checkKeyLimits: the handoffs with a place under the key are no more than may be, but for those whose holder
-// had lapsed, and acceptances that came after lifecycle.SlotGrace. What its agents accept has a place.
+// had lapsed, and acceptances that came after lifecycle.SlotGrace. Each handoff that its agents accept has a place.
 func (j *judge) checkKeyLimits(after protocol.State, events []protocol.Event) {
 	if !j.l.hasKeyLimits() {
 		return
