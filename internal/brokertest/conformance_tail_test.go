@@ -172,17 +172,25 @@ func tailStops(k *kit) {
 	}
 }
 
-// tailing begins a tail and returns once it has had its first entry.
+// tailing begins a tail and returns once it has had its first entry. A tail that the engine ends before is
+// begun again, as its callers do.
 func tailing(k *kit, ctx context.Context) <-chan error {
 	from := k.append(protocol.NewTicket(), 0, "x")
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- k.Tail(ctx, broker.From(from), func(e broker.Entry) error {
-			if e.Seq == from {
-				close(began)
+		for has := false; ; {
+			err := k.Tail(ctx, broker.From(from), func(e broker.Entry) error {
+				if e.Seq == from {
+					has = true
+					close(began)
+				}
+				return nil
+			})
+			if has || !errors.Is(err, broker.ErrUnreachable) {
+				ended <- err
+				return
 			}
-			return nil
-		})
+		}
 	}()
 	receive(k, "the first entry", began)
 	return ended

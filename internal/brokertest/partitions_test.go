@@ -46,7 +46,7 @@ func TestGrowth(t *testing.T) {
 	k.must(k.PutOffer(k.ctx, moved, []byte("x")))
 	followed := make(chan broker.Entry, 1_000)
 	go func() {
-		_ = k.Tail(k.ctx, nil, func(e broker.Entry) error { followed <- e; return nil })
+		_ = k.tailOn(nil, func(e broker.Entry) error { followed <- e; return nil })
 	}()
 	ensure(t, n.ClientURL(), jetstream.Topology{Partitions: 4, GrowAfter: 3 * time.Second})
 
