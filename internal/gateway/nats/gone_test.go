@@ -212,20 +212,28 @@ func TestAnAnswerWithAClaimIsLost(t *testing.T) {
 	if _, code := w.ask(nc, natsgateway.Subject("coder", "Present"), fmt.Sprintf(`{"agent":"coder","key":%q,"lease_ms":120000,"slots":1}`, key)); code != "" {
 		t.Fatal(code)
 	}
-	deaf := func(gateway string) {
+	ticket := w.submit("coder", nil)
+	deaf := func() protocol.State { // claims until a claim gets the handoff, and hears no answer
 		t.Helper()
-		if err := nc.PublishMsg(&nats.Msg{Subject: natsgateway.SubjectAt("coder", gateway, "ClaimMany"), Reply: nc.NewInbox(), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(claimBody("coder", 10_000))}); err != nil {
-			t.Fatal(err)
+		for {
+			if err := nc.PublishMsg(&nats.Msg{Subject: natsgateway.SubjectAt("coder", first.ID(), "ClaimMany"), Reply: nc.NewInbox(), Header: nats.Header{"Handoff-Request": {"1"}}, Data: []byte(claimBody("coder", 5_000))}); err != nil {
+				t.Fatal(err)
+			}
+			within, cancel := context.WithTimeout(w.ctx, 10*time.Second)
+			s, err := brokertest.Wait(within, w.b, ticket, func(s protocol.State) bool { return s.Held() })
+			if cancel(); err == nil {
+				return s
+			}
+			if w.ctx.Err() != nil {
+				t.Fatalf("no claim got it: %v", err)
+			}
 		}
 	}
-	ticket := w.submit("coder", nil)
-	deaf(first.ID())
-	w.until(ticket, func(s protocol.State) bool { return s.Held() })
+	deaf()
 	if s := w.until(ticket, func(s protocol.State) bool { return !s.Held() }); s.AttemptsTotal != 0 {
 		t.Errorf("released with %d attempts", s.AttemptsTotal)
 	}
-	deaf(first.ID())
-	lost := w.until(ticket, func(s protocol.State) bool { return s.Held() })
+	lost := deaf()
 	w.open(natsgateway.Config{})
 	first.kill()
 	if h := w.accept(w.client("coder"), "coder"); h.State.Ticket != ticket || h.State.Fence != lost.Fence {
