@@ -238,7 +238,7 @@ var replicaKinds = []struct {
 }
 
 func newDamaged(f *fleet, n *testworld.Node) *damaged {
-	return &damaged{t: f.t, s: f.store, dir: n.Dir, streams: filepath.Join(n.Dir, "jetstream", "$G", "streams")}
+	return &damaged{t: f.t, s: f.store, dir: n.Dir, ledger: "HANDOFF_LEDGER", streams: filepath.Join(n.Dir, "jetstream", "$G", "streams")}
 }
 
 // TestDamagedReplica kills one server of three, damages its files and starts it again. Either it
