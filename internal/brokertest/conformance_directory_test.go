@@ -257,24 +257,7 @@ func slots(k *kit) {
 		k.Fatalf("a new agent has %v at %d", taken, rev)
 	}
 	mine := protocol.Slots{protocol.NewTicket(): {Holder: protocol.NewTicket(), At: k.Now().UTC().Truncate(time.Second)}}
-	var wg sync.WaitGroup
-	won := make(chan bool, 4)
-	for range 4 {
-		wg.Go(func() {
-			_, err := k.PutSlots(k.ctx, agent, mine, 0)
-			if err != nil && !errors.Is(err, broker.ErrConflict) {
-				k.Error(err)
-			}
-			won <- err == nil
-		})
-	}
-	wg.Wait()
-	first := 0
-	for range 4 {
-		if <-won {
-			first++
-		}
-	}
+	first := k.wins(func() error { _, err := k.PutSlots(k.ctx, agent, mine, 0); return err })
 	taken, rev, err = k.Slots(k.ctx, agent)
 	k.must(err)
 	if first != 1 || rev == 0 || !maps.Equal(taken, mine) {
@@ -409,4 +392,23 @@ func blobMisfit(k *kit) {
 	if !errors.As(err, &damaged) {
 		k.Errorf("a body of another size: %v", err)
 	}
+}
+
+// wins counts which of four writes at once succeed. The others must be refused with ErrConflict.
+func (k *kit) wins(write func() error) (won int) {
+	k.Helper()
+	errs := make([]error, 4)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = write() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err == nil {
+			won++
+		} else if !errors.Is(err, broker.ErrConflict) {
+			k.Error(err)
+		}
+	}
+	return won
 }

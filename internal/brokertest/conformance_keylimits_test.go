@@ -1,11 +1,9 @@
 package brokertest
 
 import (
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -23,24 +21,7 @@ func keyUses(k *kit) {
 	at := k.Now().UTC().Truncate(time.Millisecond)
 	taken := protocol.KeyUse{Key: key, Places: map[string]protocol.KeyPlace{protocol.NewTicket(): {Slot: protocol.Slot{Holder: "h", Offer: 7, At: at}, Agent: "a"}},
 		Starts: []int64{at.UnixMilli()}, SpanMS: 60_000, Waiting: []protocol.KeyWait{{Ticket: protocol.NewTicket(), Agent: "b", Rate: 1, PerMS: 60_000}}}
-	var wg sync.WaitGroup
-	won := make(chan bool, 4)
-	for range 4 {
-		wg.Go(func() {
-			_, err := k.PutKeyUse(k.ctx, key, taken, 0)
-			if err != nil && !errors.Is(err, broker.ErrConflict) {
-				k.Error(err)
-			}
-			won <- err == nil
-		})
-	}
-	wg.Wait()
-	first := 0
-	for range 4 {
-		if <-won {
-			first++
-		}
-	}
+	first := k.wins(func() error { _, err := k.PutKeyUse(k.ctx, key, taken, 0); return err })
 	use, rev, err = k.KeyUse(k.ctx, key)
 	k.must(err)
 	if first != 1 || rev == 0 || !reflect.DeepEqual(use, taken) {

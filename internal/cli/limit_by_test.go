@@ -10,11 +10,11 @@ import (
 func TestParseKeyLimits(t *testing.T) {
 	const model = "model:$.variables.model"
 	for text, want := range map[string]protocol.KeyLimit{
-		model + "=8":              {Key: model, MaxConcurrency: 8},
-		model + "=60/1m":          {Key: model, Rate: 60, PerMS: 60_000},
-		model + "=8,60/1m":        {Key: model, MaxConcurrency: 8, Rate: 60, PerMS: 60_000},
-		"openai=1000/24h,1":       {Key: "openai", MaxConcurrency: 1, Rate: 1000, PerMS: 86_400_000},
-		"of a key that is none=3": {Key: "of a key that is none", MaxConcurrency: 3}, // the profile refuses it
+		model + "=8":        {Key: model, MaxConcurrency: 8},
+		model + "=60/1m":    {Key: model, Rate: 60, PerMS: 60_000},
+		model + "=8,60/1m":  {Key: model, MaxConcurrency: 8, Rate: 60, PerMS: 60_000},
+		"openai=1000/24h,1": {Key: "openai", MaxConcurrency: 1, Rate: 1000, PerMS: 86_400_000},
+		"not a key=3":       {Key: "not a key", MaxConcurrency: 3}, // the profile refuses it
 	} {
 		if got, err := parseKeyLimits("limit_by", []string{text}); err != nil || !reflect.DeepEqual(got, []protocol.KeyLimit{want}) {
 			t.Errorf("%s: %+v, %v", text, got, err)

@@ -143,11 +143,11 @@ func checkPartitions(n int) error {
 }
 
 func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Topology, dryRun bool) error {
-	stands, err := handoffjs.ReadTopology(ctx, nc)
+	existing, err := handoffjs.ReadTopology(ctx, nc)
 	if err != nil {
 		return err
 	}
-	t.AsyncWork, t.Fsync = stands.AsyncWork, cmp.Or(t.Fsync, stands.Fsync)
+	t.AsyncWork, t.Fsync = existing.AsyncWork, cmp.Or(t.Fsync, existing.Fsync)
 	plan, err := handoffjs.PlanTopology(ctx, nc, t)
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (a *app) ensureTopology(ctx context.Context, nc *nats.Conn, t handoffjs.Top
 	if !a.text() {
 		return list(a, plan)
 	}
-	if grows := slices.ContainsFunc(plan, func(p handoffjs.StreamPlan) bool { return p.Stream == handoffjs.LedgerStream && !p.Missing }); grows && !dryRun && t.Partitions > stands.Partitions {
+	if grows := slices.ContainsFunc(plan, func(p handoffjs.StreamPlan) bool { return p.Stream == handoffjs.LedgerStream && !p.Missing }); grows && !dryRun && t.Partitions > existing.Partitions {
 		a.notef("handoff: new handoffs use the added partitions %s from now\n", explain.Duration(handoffjs.GrowAfter))
 	}
 	did := func(done, would string) string {

@@ -79,19 +79,19 @@ func (d *drawing) draw(n *dossier.Node, branch, trunk string, depth int) {
 	if n.Ticket == d.asked {
 		ticket += " *"
 	}
-	stands, took, who := string(n.Phase), "", n.From()+" -> "+n.Agent
+	phase, took, who := string(n.Phase), "", n.From()+" -> "+n.Agent
 	switch {
 	case n.Phase == "":
-		stands, who = "about to be submitted", ""
+		phase, who = "about to be submitted", ""
 	case n.Closed:
-		stands = explain.ClosedPhase(n.Phase, n.Outcome)
+		phase = explain.ClosedPhase(n.Phase, n.Outcome)
 		took = explain.Millis(n.TookMS)
 	case !n.StartAt.IsZero():
-		stands = "start at " + explain.Instant(n.StartAt)
+		phase = "start at " + explain.Instant(n.StartAt)
 	default:
 		took = explain.Millis(n.TookMS)
 	}
-	d.rows = append(d.rows, []string{branch + ticket, howWords(n), who, stands, took, n.Description})
+	d.rows = append(d.rows, []string{branch + ticket, howWords(n), who, phase, took, n.Description})
 	for i, child := range n.Children {
 		fork, under := "├─ ", "│  "
 		if i == len(n.Children)-1 {

@@ -325,7 +325,7 @@ func (j *Engine) workStart(ctx context.Context, p int) (workState, error) {
 		return workState{}, err
 	}
 	start := workState{info.State.First, info.State.Last, info.State.Messages, info.Created}
-	if _, stands := info.State.Subjects[first]; stands {
+	if _, exists := info.State.Subjects[first]; exists {
 		start.offers--
 		if message, err := j.getMessage(ctx, workStreams[p], getRequest{LastFor: first}); err == nil && message.Seq == start.first {
 			start.first++

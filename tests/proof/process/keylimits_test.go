@@ -42,15 +42,7 @@ const (
 func TestKeyLimits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval, Prepare: jetstream.Topology{}.Prepare})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := listeningNode(t, embedded.Config{Prepare: jetstream.Topology{}.Prepare})
 	b := dial(t, node.ClientURL())
 	startHandoff(t, "supervisor", []string{"NATS_URL=" + node.ClientURL()}, "supervise").AwaitOutput(ctx, "supervising")
 	limit := protocol.KeyLimit{Key: "model:$.variables.model", MaxConcurrency: keyAtOnce, Rate: keyRate, PerMS: keyPer.Milliseconds()}

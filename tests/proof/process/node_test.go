@@ -36,6 +36,22 @@ func startNode(t *testing.T, dir string, fsync embedded.Fsync) *embedded.Node {
 	return node
 }
 
+// listeningNode starts one node for other processes, with a directory of its own, until the test ends.
+func listeningNode(t *testing.T, cfg embedded.Config) *embedded.Node {
+	t.Helper()
+	cfg.Dir, cfg.Fsync = t.TempDir(), embedded.FsyncInterval
+	node, err := embedded.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := node.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return node
+}
+
 func ensureTopology(t *testing.T, nc *nats.Conn, topology jetstream.Topology) {
 	t.Helper()
 	if err := jetstream.EnsureTopology(t.Context(), nc, topology); err != nil {

@@ -29,15 +29,7 @@ const ruleKills = 20
 func TestSignalsUnderKills(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	node, err := embedded.Start(ctx, embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval, Prepare: jetstream.Topology{}.Prepare})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := listeningNode(t, embedded.Config{Prepare: jetstream.Topology{}.Prepare})
 	b := dial(t, node.ClientURL())
 	putAgent(t, b, protocol.Profile{ID: "taker"})
 	rule := protocol.Rule{Name: "each", Signal: "order", Rate: protocol.RuleRateMax}

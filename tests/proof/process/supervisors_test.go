@@ -137,15 +137,7 @@ func awaitNeeds(t *testing.T, ctx context.Context, b *broker.Broker, acked *sync
 // of 30.
 func supervisedNode(t *testing.T, partitions int) (url string) {
 	t.Helper()
-	node, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), Fsync: embedded.FsyncInterval})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := node.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	node := listeningNode(t, embedded.Config{})
 	nc, err := node.Conn()
 	if err != nil {
 		t.Fatal(err)
