@@ -15,8 +15,8 @@ import (
 // Schedules submits packages at the instants of cron expressions. Supervisors fire them; the source
 // of their handoffs is protocol.ScheduleSource.
 type Schedules interface {
-	// PutSchedule creates a schedule, or replaces it. Its instants count from now, or go on if neither
-	// cron nor zone has changed. A field that it cannot have is refused, and nothing is changed.
+	// PutSchedule creates a schedule, or replaces it. A new cron or zone begins with the next instant
+	// after now; otherwise no instant is left out. A field that it cannot have is refused, and nothing is changed.
 	PutSchedule(ctx context.Context, request PutSchedule) (ScheduleStatus, error)
 	// Schedules lists the schedules by name, without their packages.
 	Schedules(ctx context.Context) ([]ScheduleStatus, error)

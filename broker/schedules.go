@@ -106,8 +106,8 @@ func (b *Broker) replaceRecord(ctx context.Context, key RecordKey, body []byte) 
 	return err
 }
 
-// Put creates a schedule, or replaces its fields and its package. Its instants count from now,
-// unless it exists and has the same cron and zone: then it goes on.
+// Put creates a schedule, or replaces its fields and its package. A new cron or zone begins with
+// the next instant after now; otherwise no instant is left out.
 func (c Schedules) Put(ctx context.Context, s protocol.Schedule, pkg protocol.Package) (protocol.Schedule, error) {
 	now := c.b.Now().UTC().Truncate(time.Millisecond)
 	if err := s.Validate(); err != nil {
