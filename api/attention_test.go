@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 var attendNoon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 func TestAvailability(t *testing.T) {

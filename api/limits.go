@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // KeyLimits are the limits by key that are in use.

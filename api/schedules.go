@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 // Schedules submits packages at the instants of cron expressions. Supervisors fire them; the source

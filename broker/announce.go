@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 const (

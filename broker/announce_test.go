@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // published is a Publisher that keeps what it is given, or fails.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // completeAwaiting hands off the children that a result waits for, and suspends this handoff until

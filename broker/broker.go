@@ -24,9 +24,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/protocol/redact"
 )
 

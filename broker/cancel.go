@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // CancelChildren requests the end of the children of a handoff and of their descendants. If the

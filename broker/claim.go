@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // Claim is a handoff that a holder has. Each of its appends carries the fence: once the ledger has

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // An agent's contract is checked before a package is submitted or handed off to that agent. The

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Errors that callers branch on. Engines wrap them.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Child is a handoff that a holder hands off. A child handed off during the work is found by the

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The health of an agent is one entry in the holders' bucket. Only supervisors write it, by

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // cutReason bounds a person's text, and makes it valid: it goes into an append, and a return must

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // parked returns the record of a late result whose body is inline or in a blob.

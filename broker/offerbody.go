@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // annotations are added to a handoff after its submission: the answers given so far, oldest first,

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Remembered is the record that an index has of a handoff whose last entries the ledger has lost.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // EnsureReturn delivers the end of a closed handoff to its source or its parent. It records the end

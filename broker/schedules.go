@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 // Schedules are the schedules of the fleet. A schedule is decided by compare-and-set of its record,

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The slots of an agent with max_concurrency are one entry in the holders' bucket. Each claim

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // Prepared is a validated, completed and redacted package, with its ticket. Nothing is written yet.

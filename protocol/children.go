@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // A child that was handed off during the work is recognized by its key: the key of its package, or

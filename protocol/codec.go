@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // IsZero reports whether no artifacts were given, in either form.

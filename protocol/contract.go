@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Contract holds the requirements of an agent for its packages, and the schema of its results.
@@ -52,7 +52,7 @@ func saysSchema(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// validate checks a contract except its schemas, which protocol/schema compiles.
+// validate checks a contract except its schemas, which internal/schema compiles.
 func (c *Contract) validate(at string) *Error {
 	if c == nil {
 		return nil

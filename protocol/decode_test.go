@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 func refusal(t testing.TB, err error) *protocol.Error {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // seed gives the fuzzer every vector of the kinds.

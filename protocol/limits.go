@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Limits of input from outside. Everything has one. Beyond it the input is refused with

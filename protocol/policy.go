@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // OnNoTaker is the treatment of a handoff that no agent takes.

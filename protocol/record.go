@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Record is the body of one append to the ledger: the events that were applied together and the

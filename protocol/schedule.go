@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Schedule submits a package at the instants of a cron expression. It is a record in the directory,

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Signal is a named happening, from outside or from a handoff.

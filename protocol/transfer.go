@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agenthandoff/handoff/protocol/internal/words"
+	"github.com/agenthandoff/handoff/internal/words"
 )
 
 // keptNewest is how many of the newest messages stay, as far as the bounds allow.

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/wirejson"
 )
 
 // Validate checks everything about a package that can be checked from it alone. It expects a

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // vectorNow is the time at which packages of the vectors are checked.

@@ -15,8 +15,8 @@ import (
 	trail "github.com/agenthandoff/handoff/internal/audit"
 	"github.com/agenthandoff/handoff/internal/cli"
 	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // checkEnd checks the engine at the end of a script, if it still runs: every queued offer belongs

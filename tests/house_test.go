@@ -38,7 +38,9 @@ const budgetFile = "house_budget.txt"
 // lower floors only, never one beside it. A room is a folder at the top of the module;
 // internal has a room in each folder. The module itself is the room "".
 var floors = [][]string{
-	{"protocol", "internal/filelock", "clients"},
+	{"internal/words", "internal/wirejson", "internal/filelock", "clients"},
+	{"protocol"},
+	{"internal/lifecycle", "internal/record", "internal/schema", "internal/schedule"},
 	{"broker", "internal/brief", "internal/assist"},
 	{"internal/jetstream"},
 	{"internal/audit", "internal/embedded", "internal/integrity"},

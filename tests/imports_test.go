@@ -24,8 +24,14 @@ type importRule struct {
 var arrows = []importRule{
 	{who: "protocol/...", not: []string{module + "broker", module + "worker", module + "internal/supervisor", module + "internal/cli", module + "cmd"},
 		why: "imports point one way: cmd -> supervisor | worker -> api -> broker -> lifecycle -> protocol"},
-	{who: "protocol", not: []string{module + "protocol/lifecycle", module + "protocol/schema"},
+	{who: "protocol", not: []string{module + "internal/lifecycle", module + "internal/schema", module + "internal/record"},
 		why: "protocol is the wire and knows nothing of what is decided about it"},
+	{who: "internal/lifecycle", not: []string{module + "broker", module + "worker", module + "api", module + "internal/jetstream", module + "internal/supervisor", module + "internal/index", module + "internal/schema", module + "internal/cli"},
+		why: "the core decides on the wire's values alone"},
+	{who: "internal/record", not: []string{module + "broker", module + "worker", module + "api", module + "internal/lifecycle"},
+		why: "a record is the wire's values as bytes"},
+	{who: "internal/schema", not: []string{module + "broker", module + "worker", module + "api", module + "internal"},
+		why: "a schema describes the wire's values"},
 	{who: "broker/...", not: []string{module + "worker", module + "internal/supervisor", module + "internal/cli", module + "cmd"},
 		why: "the broker serves workers and supervisors and knows neither"},
 	{who: "worker/...", not: []string{module + "internal/supervisor", module + "internal/cli", module + "cmd"},
@@ -50,7 +56,7 @@ var arrows = []importRule{
 		why: "a view is made of a reader of the api, so that every way in shows the same"},
 	{who: "internal/brief", not: []string{module + "broker", "context", "log", "log/slog", "os", "net", "sync", "time"},
 		why: "a package reads the same for every reader: it is rendered from the wire alone"},
-	{who: "internal/assist", not: []string{module + "broker", module + "protocol/lifecycle", module + "internal", module + "worker"},
+	{who: "internal/assist", not: []string{module + "broker", module + "internal/lifecycle", module + "internal", module + "worker"},
 		why: "a question to a command or a model is asked by a command line, and moves no handoff"},
 	{who: "...", not: []string{module + "internal/assist"}, except: []string{"internal/assist", "internal/cli"},
 		why: "no operation waits for a model: what a model answered is in the package before it is submitted"},
@@ -62,13 +68,13 @@ var arrows = []importRule{
 		why: "internal/embedded is the only room with a server in it"},
 	{who: "...", not: []string{"github.com/nats-io/jsm.go"}, except: []string{"internal/backup"},
 		why: "snapshots of streams are made and put back in one room"},
-	{who: "...", not: []string{"github.com/santhosh-tekuri/jsonschema/v6"}, except: []string{"protocol/schema"},
+	{who: "...", not: []string{"github.com/santhosh-tekuri/jsonschema/v6"}, except: []string{"internal/schema"},
 		why: "JSON Schema is checked in one place"},
 	{who: "...", not: []string{"go.opentelemetry.io"}, except: []string{"internal/telemetry"},
 		why: "telemetry is the only room that knows OpenTelemetry; the others carry a trace as the words of W3C (protocol.TraceContext)"},
 	{who: "...", not: []string{"github.com/spf13/cobra"}, except: []string{"internal/cli"},
 		why: "flags belong to the command line"},
-	{who: "protocol/lifecycle", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net", "sync"},
+	{who: "internal/lifecycle", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net", "sync"},
 		why: "the core is pure: no clock, chance, I/O, goroutine, logger or context"},
 	{who: "protocol", not: []string{"context", "log", "log/slog", "math/rand", "math/rand/v2", "os", "net"},
 		why: "the wire does no I/O"},
@@ -93,7 +99,7 @@ var arrows = []importRule{
 		why: "what is measured does not know who measures"},
 	{who: "...", not: []string{module + "internal/bench/bare"}, except: []string{"internal/bench/bare", "internal/bench"},
 		why: "the bare engine is what handoffs are compared with, and nothing to build on"},
-	{who: "internal/bench/bare", not: []string{module + "protocol/lifecycle"},
+	{who: "internal/bench/bare", not: []string{module + "internal/lifecycle"},
 		why: "the bare engine knows no protocol"},
 	{who: "...", not: []string{"github.com/HdrHistogram"}, except: []string{"internal/bench", "internal/bench/bare"},
 		why: "histograms are for measurements"},
@@ -135,7 +141,7 @@ func TestImportsOfProofs(t *testing.T) {
 
 // TestNoClockInTheCore: the pure rooms get their time from their callers.
 func TestNoClockInTheCore(t *testing.T) {
-	out, err := exec.Command("git", "-C", "..", "grep", "-nE", `time\.(Now|Since|Until|After|Sleep)\(`, "--", "protocol").Output()
+	out, err := exec.Command("git", "-C", "..", "grep", "-nE", `time\.(Now|Since|Until|After|Sleep)\(`, "--", "protocol", "internal/lifecycle", "internal/schedule", "internal/schema", "internal/record").Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return // nothing found

@@ -14,7 +14,7 @@ import (
 
 // neutral are the rooms, with what is below them, whose words reach clients that have no shell.
 var neutral = []string{"api", "broker", "internal/brief", "internal/doctor", "internal/dossier", "internal/explain", "internal/gateway", "internal/index",
-	"internal/supervisor", "internal/telemetry", "protocol", "worker"}
+	"internal/lifecycle", "internal/record", "internal/schedule", "internal/schema", "internal/supervisor", "internal/telemetry", "protocol", "worker"}
 
 // operators are the rooms of these whose words reach only the operator of an engine, or a person who may
 // copy a command from the page.

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 	"github.com/agenthandoff/handoff/protocol/redact"
 	"github.com/agenthandoff/handoff/worker/output"
 )

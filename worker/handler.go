@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Handler does the work. Handle is called once for each attempt, in a

@@ -10,8 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Errors that a handler may return in place of a result, in addition to a failure and a Refuse.

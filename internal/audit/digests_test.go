@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // bodyOf is the reference to a handoff's package.

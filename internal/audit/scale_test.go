@@ -14,9 +14,9 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestScale prints the cost of a large ledger:

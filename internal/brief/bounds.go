@@ -3,8 +3,8 @@ package brief
 import (
 	"cmp"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // instant is the format of times in a brief.

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // testAbsenceReturns has an agent without a worker: its handoff goes to a person, and back when a

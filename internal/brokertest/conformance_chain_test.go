@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // handOn completes the handoff that an agent accepts next, and goes to another.

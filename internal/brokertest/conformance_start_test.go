@@ -3,8 +3,8 @@ package brokertest
 import (
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // testStart submits a handoff with a start twice under one key: no process can have it before, and

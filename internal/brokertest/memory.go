@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // Memory is a broker.Engine in memory. Each value is one connection: Connect makes another one to

@@ -14,8 +14,8 @@ import (
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/assist"
 	"github.com/agenthandoff/handoff/internal/brief"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 func newAgentsFind(a *app) *cobra.Command {

@@ -17,9 +17,9 @@ import (
 	"github.com/agenthandoff/handoff/internal/doctor"
 	"github.com/agenthandoff/handoff/internal/embedded"
 	handoffjs "github.com/agenthandoff/handoff/internal/jetstream"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // patient is a real engine that things are taken away from.

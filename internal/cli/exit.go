@@ -19,8 +19,8 @@ import (
 	"github.com/agenthandoff/handoff/internal/explain"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/integrity"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The exit codes. Scripts branch on them: they are never renumbered.

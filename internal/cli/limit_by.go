@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Limits by key are written KEY=MAX, KEY=RATE/SPAN or KEY=MAX,RATE/SPAN, such as

@@ -7,7 +7,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/explain"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 func newLimits(a *app) *cobra.Command {

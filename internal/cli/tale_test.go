@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // tale is a handoff whose states are made by the core, and who is about.

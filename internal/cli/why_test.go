@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 var writeWhy = flag.Bool("write-why", false, "write testdata/why.golden anew; read it aloud then")

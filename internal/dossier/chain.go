@@ -3,8 +3,8 @@ package dossier
 import (
 	"context"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Chain has the next and the last handoff of a chain.

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // Timeline describes the course of a handoff, from its events.

@@ -3,8 +3,8 @@ package explain
 import (
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestEveryEventIsDescribed: a type that describe does not know has no cause.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Explanation describes why a handoff waits, in words and for programs.

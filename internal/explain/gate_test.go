@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // TestForeseesTheEndOfALockWait: what waits for its locks ends with that wait, and not with its

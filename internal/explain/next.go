@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Next is the next event, if no agent or person acts before.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 // Trigger is a schedule or a rule, as a line of a list.

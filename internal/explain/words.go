@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // plainly replaces reasons of the core by plain words.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // TestGovernanceFigures follows handoffs through gates, limits and a circle, each by what the core

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // inboxReasons are the reasons in the order of their numbers in the file.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/index/ask"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // attention has agents ask for context, and closes handoffs that an inbox then lists.

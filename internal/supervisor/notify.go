@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // notifier reports ends to the handoffs that they concern: the end of a child to its parent, the

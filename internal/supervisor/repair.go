@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // Repaired counts the findings and actions of Repair.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 const (

@@ -12,10 +12,10 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/brokertest"
 	"github.com/agenthandoff/handoff/internal/jetstream"
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/internal/supervisor"
 	"github.com/agenthandoff/handoff/internal/testworld"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 // TestSchedulesOnJetStream: two supervisors on connections of their own look at the same time, over

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestLife checks the metrics of a handoff that fails, loses a worker and succeeds, and of one

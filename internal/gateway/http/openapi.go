@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 type object = map[string]any

@@ -9,8 +9,8 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // attacks are output schemas that stopped a gateway: the check of one never ended, the

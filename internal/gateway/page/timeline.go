@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/explain"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // timeline is the course of a handoff: a line for each agent and attempt, to one scale.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // model is the sequential specification. The state of a handoff is the number of its appends so far;

@@ -14,8 +14,8 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	trail "github.com/agenthandoff/handoff/internal/audit"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // handoffHistory is one handoff as the ledger tells it, from its first entry to its last.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/internal/schedule"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
-	"github.com/agenthandoff/handoff/protocol/schedule"
 )
 
 // firesTwice is a planted bug: a key that is forgotten, so that the supervisor that takes an instant over

@@ -7,8 +7,8 @@ import (
 	"context"
 
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // owesEnd tells whether a source or a parent waits for the end of a handoff.

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // Planted bugs of edges.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // The planted bugs of experiments.

@@ -3,8 +3,8 @@
 package sim
 
 import (
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 const impasseEarly bug = "a wait that ends while no agent is there"

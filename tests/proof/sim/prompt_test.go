@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // promptly is how long in calm times an append may call for a supervisor, or an offer stand, before

@@ -30,8 +30,8 @@ func (*Praised) EventType() EventType { return EventPraised }
 
 // Meta holds the common fields of all events`},
 	{"protocol/event.go", "empty[Stuck]", "empty[Praised], empty[Stuck]"},
-	{"protocol/lifecycle/step.go", "	p.EventStuck:           newRow(", "	p.EventPraised: newRow(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           newRow("},
-	{"protocol/lifecycle/claim.go", "return StepOf(s, accepted, &p.Started{Meta: meta})", `return StepOf(s, accepted, &p.Started{Meta: meta}, &p.Praised{Meta: meta, Words: []string{"well", "begun"}})`},
+	{"internal/lifecycle/step.go", "	p.EventStuck:           newRow(", "	p.EventPraised: newRow(open, stay, nil, func(s *p.State, _ *p.Praised) error { s.Praises++; return nil }, nil, byHolder, \"praise\"),\n	p.EventStuck:           newRow("},
+	{"internal/lifecycle/claim.go", "return StepOf(s, accepted, &p.Started{Meta: meta})", `return StepOf(s, accepted, &p.Started{Meta: meta}, &p.Praised{Meta: meta, Words: []string{"well", "begun"}})`},
 }
 
 // newerHandoff builds handoff as the next minor version would be: the sources of this

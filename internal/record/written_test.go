@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // filler generates values of any type, rare ones as often as common ones.

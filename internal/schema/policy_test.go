@@ -58,7 +58,7 @@ func derived(t *testing.T, file, after, begin, end, want string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is out of date; go test ./protocol/schema -run TestPolicySchema -update writes it anew", file)
+		t.Fatalf("%s is out of date; go test ./internal/schema -run TestPolicySchema -update writes it anew", file)
 	}
 	if err := os.WriteFile(file, []byte(string(have[:from])+want+string(have[to:])), 0o644); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // DecodeEvent decodes an event, and skips unknown fields. An unknown type is an Error with
@@ -181,7 +181,7 @@ func (r *reader) scanEventType(ahead []byte) (kind protocol.EventType, ok bool) 
 		}
 		return within.Skip()
 	}) {
-		return "", r.Skip() && r.Malformed(r.Offset(), "expected an event") // Skip says where
+		return "", r.Skip() && r.Malformed(r.Offset(), "expected an event")
 	}
 	return kind, true
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	p "github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestWakeAndNextReconcile: the clocks of each phase, and the reconcile that comes though

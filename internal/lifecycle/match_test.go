@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // What the evaluation reached, of 60 tasks with an agent and 12 without.

@@ -105,7 +105,7 @@ var (
 )
 
 // closedPhases lists the phases of closed handoffs; all but the first are without success. Legal
-// events there report what happened after the end: the outcome no longer changes.
+// events there report facts of later: the outcome no longer changes.
 var (
 	closedPhases = []p.Phase{p.Complete, p.PhaseReturned, p.PhaseTimeout, p.PhaseRejected, p.PhaseFailed, p.Cancelled}
 	unsuccessful = closedPhases[1:]

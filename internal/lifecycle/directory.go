@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/words"
 	p "github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/internal/words"
 )
 
 // Directory is one observer's immutable snapshot of agents and holders. Decide only reads it.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	p "github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 	"github.com/agenthandoff/handoff/tests/mutate"
 )
 

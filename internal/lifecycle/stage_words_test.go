@@ -92,7 +92,7 @@ func (g *stage) count(events []p.Event) {
 
 // vectorEvent is the event of a type in the vectors of the wire.
 func vectorEvent(kind p.EventType, m p.Meta) p.Event {
-	body, err := os.ReadFile("../testdata/vectors/valid/event-" + strings.ReplaceAll(string(kind), "_", "-") + ".json")
+	body, err := os.ReadFile("../../protocol/testdata/vectors/valid/event-" + strings.ReplaceAll(string(kind), "_", "-") + ".json")
 	if err != nil {
 		panic(err)
 	}

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	p "github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // place is a phase, open or closed; pair is an event there.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // TestProjection checks that the selected parts equal those of Decode, and the rest is empty.

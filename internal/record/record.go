@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"sync"
 
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // A record on the wire:

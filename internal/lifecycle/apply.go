@@ -133,8 +133,8 @@ func applyOffered(s *p.State, e *p.Offered) error {
 	return nil
 }
 
-// moveTo moves the handoff to an agent. Attempts and conditions restart at each agent, and what was
-// planned in another agent's queue is void.
+// moveTo moves the handoff to an agent. Attempts and conditions restart at each agent, and the plans
+// for another agent's queue are void.
 func moveTo(s *p.State, agent string) {
 	if agent == s.Agent {
 		return

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 const review = `{

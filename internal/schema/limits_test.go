@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 // refersTwice is a schema of n definitions of which each refers twice to the next:

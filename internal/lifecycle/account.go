@@ -305,7 +305,7 @@ func countOver(s *p.State) {
 	over.Tokens, over.CostMicros = max(over.Tokens, excess.Tokens), max(over.CostMicros, excess.CostMicros)
 }
 
-// accountOfChild returns what the parent of a handoff learns of its account at its end: the grant,
+// accountOfChild returns the account of a handoff as its parent gets it at the end: the grant,
 // and the amount used, or still available, to the handoff, its chain and everything below. If
 // another handoff delivers the return, the rest of the budget goes to that handoff, not to the
 // parent.
@@ -546,7 +546,7 @@ func exhaustion(s *p.State, budget string) reason {
 	return why
 }
 
-// BudgetLeft returns what remains of each bounded budget, once the budgets are nearly used up, for
+// BudgetLeft returns the rest of each bounded budget, once the budgets are nearly used up, for
 // the holder. nil means that enough is left, or nothing is bounded.
 func BudgetLeft(s p.State) *p.BudgetLeft {
 	var left p.BudgetLeft

@@ -26,7 +26,7 @@ func TestDoc(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is out of date; go test ./protocol/lifecycle -run TestDoc -update writes it anew", doc)
+		t.Fatalf("%s is out of date; go test ./internal/lifecycle -run TestDoc -update writes it anew", doc)
 	}
 	if err := os.WriteFile(doc, []byte(want), 0o644); err != nil {
 		t.Fatal(err)

@@ -198,7 +198,7 @@ func gateWake(s *p.State) time.Time {
 // number of writers may report a fact.
 //
 // To gate by something new: let gateTerms add its kind to the conditions of an offer, or return a
-// *protocol.Gated from the step that would make the offer (a retry, say), with the kind in Waits,
+// *protocol.Gated from the step that would make the offer (a retry, for example), with the kind in Waits,
 // the Agent, the reason of the Offer, Why in words, and in Until the time of the next check. The
 // process that learns the fact calls OpenGate in an Update of the handoff. A supervisor reconciles
 // each gated handoff at Until and at intervals, which covers a missed fact. If a fact can no longer
@@ -221,7 +221,7 @@ func AskedAtGate(s p.State) string {
 	return ""
 }
 
-// RefuseGate closes a handoff whose gate can never open: it lost the race for the last place, say.
+// RefuseGate closes a handoff whose gate can never open: it lost the race for the last place, for example.
 // why is the refusal that an admission would have given. The step is empty if the gate does not
 // wait for that kind now.
 func RefuseGate(s p.State, kind p.GateKind, why *p.Error, now time.Time) (Step, error) {

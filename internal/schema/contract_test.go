@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/schema"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/schema"
 )
 
 func TestCheckContext(t *testing.T) {

@@ -225,7 +225,7 @@ func applyGoneBack(s *p.State, e *p.Rerouted) error {
 // Awaited is an agent or a capability whose arrival may concern a handoff.
 type Awaited struct{ Agent, Capability string }
 
-// Offers returns what becomes available when an agent arrives: the agent and its capabilities. It
+// Offers returns the names that an arriving agent makes available: its own and its capabilities. It
 // is empty while the agent is paused or accepts no handoffs.
 func (d *Directory) Offers(agent string) (all []Awaited) {
 	profile, known := d.Agent(agent)

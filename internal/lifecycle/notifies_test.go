@@ -3,8 +3,8 @@ package lifecycle_test
 import (
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	p "github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/lifecycle"
 )
 
 // A parent that goes on hears of every child's end, for it may be waiting; one

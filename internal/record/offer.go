@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/internal/wirejson"
 )
 
 // Offer is the content of an offer in the queue: enough to accept it without further reads.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
-	"github.com/agenthandoff/handoff/protocol/record"
 )
 
 // recordSeq is the ledger sequence of decoded records.
@@ -20,7 +20,7 @@ const recordSeq = 99
 // vectors are the inputs of the valid vectors by file name.
 func vectors(t testing.TB) map[string]json.RawMessage {
 	t.Helper()
-	files, err := filepath.Glob("../testdata/vectors/valid/*.json")
+	files, err := filepath.Glob("../../protocol/testdata/vectors/valid/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no vectors: %v", err)
 	}
