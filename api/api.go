@@ -13,6 +13,15 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
+// Parts of answers that the core computes, by names that a program can write.
+type (
+	Matches      = lifecycle.Matches      // the agents for a task, best first
+	Recommended  = lifecycle.Recommended  // an agent for a task, with its success rate
+	BreakerState = lifecycle.BreakerState // of the breaker of an agent
+	KeyStatus    = lifecycle.KeyStatus    // the use of a key that limits handoffs
+	Impasse      = lifecycle.Impasse      // why a wait for a handoff ends before its close
+)
+
 // Source submits handoffs and follows them to their ends.
 type Source interface {
 	// Submit submits a package and returns the new handoff. The source of the package is the caller

@@ -56,7 +56,7 @@ type Finder interface {
 	// best first, at most most of them. A task has at most FindBytesMax bytes, and most is 1 to
 	// FindMax. If no match is certain, it also returns a *protocol.Error of CodeNoMatch, which
 	// names the nearest agents.
-	FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error)
+	FindAgents(ctx context.Context, task string, most int) (Matches, error)
 	// RecommendAgents ranks the agents that an agent may hand off to, for a task, or for any task
 	// if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
 	// in the last 30 days (lifecycle.Recommend). It does not route handoffs.
@@ -328,19 +328,19 @@ const (
 )
 
 // FindAgents implements Finder.
-func (c *Session) FindAgents(ctx context.Context, task string, most int) (lifecycle.Matches, error) {
+func (c *Session) FindAgents(ctx context.Context, task string, most int) (Matches, error) {
 	if err := c.may("FindAgents"); err != nil {
-		return lifecycle.Matches{}, err
+		return Matches{}, err
 	}
 	if strings.TrimSpace(task) == "" {
-		return lifecycle.Matches{}, protocol.Errorf(protocol.CodeMissing, "task", "must describe the work")
+		return Matches{}, protocol.Errorf(protocol.CodeMissing, "task", "must describe the work")
 	}
 	if err := checkFind(task, most); err != nil {
-		return lifecycle.Matches{}, err
+		return Matches{}, err
 	}
 	d, err := c.s.b.Directory(ctx)
 	if err != nil {
-		return lifecycle.Matches{}, err
+		return Matches{}, err
 	}
 	matches := lifecycle.Match(d, task, most)
 	if matches.Certain {
@@ -369,7 +369,7 @@ func checkFind(task string, most int) error {
 
 // Recommendations are agents to hand off to, the best first.
 type Recommendations struct {
-	Agents []lifecycle.Recommended `json:"agents"`
+	Agents []Recommended `json:"agents"`
 	// Learned reports that an index contributed the ends of earlier handoffs.
 	Learned bool `json:"learned"`
 }
@@ -454,8 +454,8 @@ type Breakers interface {
 
 // BreakerStatus is the breaker of an agent at the time of the answer.
 type BreakerStatus struct {
-	Agent string                 `json:"agent"`
-	State lifecycle.BreakerState `json:"state"`
+	Agent string       `json:"agent"`
+	State BreakerState `json:"state"`
 	// Until is when time alone changes the state: when the breaker becomes half-open, or a probe's
 	// place becomes free.
 	Until       time.Time              `json:"until,omitzero"`

@@ -2,13 +2,11 @@ package api
 
 import (
 	"context"
-
-	"github.com/agenthandoff/handoff/internal/lifecycle"
 )
 
 // KeyLimits are the limits by key that are in use.
 type KeyLimits struct {
-	Keys []lifecycle.KeyStatus `json:"keys"`
+	Keys []KeyStatus `json:"keys"`
 }
 
 // KeyLimits implements Directory.

@@ -453,11 +453,11 @@ func (c *Session) awaitNext(ctx context.Context, before *protocol.State) (ticket
 // the wait has changed nothing.
 type ImpasseError struct {
 	State   protocol.State
-	Impasse lifecycle.Impasse
+	Impasse Impasse
 }
 
 func (e *ImpasseError) Error() string {
-	words := map[lifecycle.Impasse]string{
+	words := map[Impasse]string{
 		lifecycle.ImpasseRefused: "every agent refused it",
 		lifecycle.ImpasseFailed:  "every agent failed",
 		lifecycle.ImpasseBudget:  "its budget is spent",

@@ -395,7 +395,7 @@ type findAgentsRequest struct {
 	Most int    `json:"most"`
 }
 
-func findAgents(s *Session, ctx context.Context, r findAgentsRequest) (lifecycle.Matches, error) {
+func findAgents(s *Session, ctx context.Context, r findAgentsRequest) (Matches, error) {
 	return s.FindAgents(ctx, r.Task, r.Most)
 }
 
