@@ -20,7 +20,7 @@ func TestGeneratedSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec := newRecorder(newClock(), "bench-123456-1")
-		s := newSubmitters(Config{Open: 1}, b, rec, []string{"bench-123456-1-1"}, []protocol.Package{pkg})
+		s := newSubmitters(Config{Open: 1}, b, rec, []string{"bench-123456-1-1"}, pkg)
 		prepared, err := b.Prepare(t.Context(), s.packageFor(0, rec.clock.now()))
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestUnproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec := newRecorder(newClock(), "source")
-	s := newSubmitters(Config{Open: 10}, b, rec, []string{"agent"}, []protocol.Package{pkg})
+	s := newSubmitters(Config{Open: 10}, b, rec, []string{"agent"}, pkg)
 	for range 2 {
 		if err := s.submit(t.Context(), rec.clock.now()); err != nil {
 			t.Fatal(err)

@@ -213,13 +213,11 @@ type EffectiveConfig struct {
 	Engine          string   `json:"engine"` // embedded, or connected
 	Fsync           string   `json:"fsync,omitempty"`
 	Replicas        int      `json:"replicas"`
-	Packages        int      `json:"packages,omitempty"` // files; 0 are generated ones
 	SizeBytes       int      `json:"size_bytes,omitempty"`
 	Submitters      int      `json:"submitters"`
 	Slots           int      `json:"slots"`
 	Agents          int      `json:"agents"`
-	Processes       int      `json:"workers_as_processes,omitempty"` // 0: the workers are in this process
-	RatePerSecond   float64  `json:"rate_per_second,omitempty"`      // 0 is a closed loop
+	RatePerSecond   float64  `json:"rate_per_second,omitempty"` // 0 is a closed loop
 	Open            int      `json:"open_max"`
 	N               int      `json:"n,omitempty"`
 	DurationSeconds float64  `json:"duration_seconds,omitempty"`
@@ -249,7 +247,7 @@ type Figures struct {
 	SubmittedPerSecond float64            `json:"submitted_per_second"`
 	Deferred           int64              `json:"deferred"`
 	Latency            map[string]Latency `json:"latency_us"`
-	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // of this process, with an engine in it, and of worker processes
+	CPUPerHandoff      float64            `json:"cpu_us_per_handoff"` // of this process, with an engine in it
 	AllocsPerHandoff   float64            `json:"allocs_per_handoff"` // of this process
 	AllocBytes         float64            `json:"alloc_bytes_per_handoff"`
 	Engine             EngineFigures      `json:"engine"`
@@ -286,8 +284,6 @@ type EngineFigures struct {
 type Memory struct {
 	PeakBytes int64  `json:"peak_rss_bytes"` // since the process began
 	HeapBytes uint64 `json:"heap_bytes"`     // at the end of the window
-	// WorkersBytes is the sum of the peaks of all worker processes.
-	WorkersBytes int64 `json:"workers_peak_rss_bytes,omitempty"`
 }
 
 // baseline has the figures of the bare engine after a round.
@@ -309,14 +305,11 @@ type bareFigures struct {
 }
 
 func (c Config) effective() EffectiveConfig {
-	s := EffectiveConfig{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, Packages: len(c.Packages), SizeBytes: c.Size, Submitters: c.Submitters,
-		Slots: c.Slots, Agents: c.Agents, Processes: c.Processes, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
+	s := EffectiveConfig{Engine: "embedded", Fsync: string(c.Fsync), Replicas: c.Replicas, SizeBytes: c.Size, Submitters: c.Submitters,
+		Slots: c.Slots, Agents: c.Agents, RatePerSecond: c.Rate, Open: c.Open, N: c.N, DurationSeconds: c.Duration.Seconds(), WarmupSeconds: c.Warmup.Seconds(),
 		DeferredShare: c.Deferred, ProbesPerSecond: c.Probes, Index: c.Index, Stored: c.Stored, Rounds: c.Rounds, Via: c.Via}
 	if c.Connect != nil {
 		s.Engine, s.Fsync = "connected", "" // its sync policy is not known
-	}
-	if len(c.Packages) > 0 {
-		s.SizeBytes = 0
 	}
 	if c.N > 0 {
 		s.DurationSeconds = 0

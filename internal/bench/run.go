@@ -36,15 +36,11 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	}
 	cfg = cfg.withDefaults()
 	report = Report{System: "handoff", Run: uuid.NewString()[:6], Config: cfg.effective(), Machine: thisMachine()}
-	packages := cfg.Packages
-	if len(packages) == 0 {
-		pkg, err := generatePackage(cfg.Size, sourceOf(report.Run+"-1"), agentOf(report.Run+"-1", 0))
-		if err != nil {
-			return report, err
-		}
-		packages = []protocol.Package{pkg}
+	pkg, err := generatePackage(cfg.Size, sourceOf(report.Run+"-1"), agentOf(report.Run+"-1", 0))
+	if err != nil {
+		return report, err
 	}
-	cfg, stored, cleanUp, err := loadStored(ctx, cfg, report.Run, packages)
+	cfg, stored, cleanUp, err := loadStored(ctx, cfg, report.Run, pkg)
 	defer func() { err = errors.Join(err, cleanUp()) }()
 	if err != nil {
 		return report, err
@@ -52,7 +48,7 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	rounds := make([][]Round, len(cfg.Via)) // of each way
 	for n := range cfg.Rounds * len(cfg.Via) {
 		i := n % len(cfg.Via)
-		r := &round{cfg: cfg, n: n + 1, via: cfg.Via[i], run: fmt.Sprintf("%s-%d", report.Run, n+1), packages: packages, stored: stored}
+		r := &round{cfg: cfg, n: n + 1, via: cfg.Via[i], run: fmt.Sprintf("%s-%d", report.Run, n+1), pkg: pkg, stored: stored}
 		if cfg.Rounds > 1 || len(cfg.Via) > 1 {
 			cfg.progressf("round %d of %d: %s", n/len(cfg.Via)+1, cfg.Rounds, r.via)
 		}
@@ -74,12 +70,12 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 
 // round is one measurement of handoffs.
 type round struct {
-	cfg      Config
-	n        int    // from 1
-	via      string // one of Ways
-	run      string // in the names of its agents
-	packages []protocol.Package
-	stored   storedHandoffs
+	cfg    Config
+	n      int    // from 1
+	via    string // one of Ways
+	run    string // in the names of its agents
+	pkg    protocol.Package
+	stored storedHandoffs
 
 	deployment *deployment
 	agents     []string
@@ -91,9 +87,6 @@ type round struct {
 	engine                    broker.Engine // of control
 	session                   func(agent string) (worker.Session, error)
 	closers                   []func()
-
-	processes    *processGroup // nil: the workers are in this process
-	measurements chan *measurement
 
 	ledgerStart broker.Cursor // where the ledger ended before the round
 	sizes       messageSizes
@@ -154,7 +147,7 @@ func (r *round) open(ctx context.Context) error {
 	if err := r.openWay(ctx); err != nil {
 		return err
 	}
-	r.subs = newSubmitters(r.cfg, r.sources, r.rec, r.agents, r.packages)
+	r.subs = newSubmitters(r.cfg, r.sources, r.rec, r.agents, r.pkg)
 	r.rec.onCompleted = r.subs.handoffClosed
 	if r.via != ViaInside {
 		session, err := r.session(r.rec.source)
@@ -173,28 +166,22 @@ func (r *round) open(ctx context.Context) error {
 
 func (r *round) slotsPerAgent() int { return max(1, r.cfg.Slots/r.cfg.Agents) }
 
-// sampledHandoffsMax is how many handoffs are submitted to measure message sizes.
-const sampledHandoffsMax = 64
-
-// sampleSizes submits the first handoffs before the workers start, and measures their messages in
-// the ledger and in the queue. They are part of the run.
+// sampleSizes submits the first handoff before the workers start, and measures its messages in
+// the ledger and in the queue. It is part of the run.
 func (r *round) sampleSizes(ctx context.Context) error {
 	before, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
-	n := min(len(r.packages), sampledHandoffsMax, r.cfg.Open)
-	for range n {
-		r.subs.open <- struct{}{}
-		if err := r.subs.submit(ctx, r.rec.clock.now()); err != nil {
-			return err
-		}
+	r.subs.open <- struct{}{}
+	if err := r.subs.submit(ctx, r.rec.clock.now()); err != nil {
+		return err
 	}
 	after, err := r.readCounters(ctx)
 	if err != nil {
 		return err
 	}
-	each := func(stream string) float64 { return float64(after.bytes(stream)-before.bytes(stream)) / float64(n) }
+	each := func(stream string) float64 { return float64(after.bytes(stream) - before.bytes(stream)) }
 	r.sizes = messageSizes{appendBytes: each(jetstream.LedgerStream), offerBytes: each(jetstream.WorkStream)}
 	return nil
 }
@@ -234,13 +221,11 @@ func (r *round) withServices(ctx context.Context, measure func(context.Context) 
 	}
 	sweeps.awaitQuiet(running)
 	err = r.sampleSizes(running)
-	if err == nil {
-		err = r.startWorkers(running, group)
-	}
 	if err != nil {
 		stop()
 		return Figures{}, errors.Join(err, group.Wait())
 	}
+	group.Go(func() error { return runWorkers(running, r.session, r.cfg.Deferred, r.agents, r.slotsPerAgent()) })
 	group.Go(func() error { return probeStatus(running, r.cfg, r.sources, r.rec, r.subs.recent, r.stored.ticket) })
 	figures, err := measure(running)
 	stop()
@@ -248,18 +233,6 @@ func (r *round) withServices(ctx context.Context, measure func(context.Context) 
 		err = ended // the failure of a service, which has cut the window short
 	}
 	return figures, err
-}
-
-// startWorkers starts the workers.
-func (r *round) startWorkers(ctx context.Context, group *errgroup.Group) (err error) {
-	if r.cfg.Processes == 0 {
-		group.Go(func() error { return runWorkers(ctx, r.session, r.cfg.Deferred, r.agents, r.slotsPerAgent()) })
-		return nil
-	}
-	r.measurements = make(chan *measurement, r.cfg.Processes)
-	r.processes, err = startProcesses(ctx, r.cfg, r.deployment.url(), r.rec, r.agents)
-	group.Go(func() error { return r.processes.run(ctx, r.measurements) })
-	return err
 }
 
 // measureWindow warms up, measures, and waits until everything has closed.
@@ -298,7 +271,7 @@ func (r *round) measureWindow(ctx context.Context) (Figures, error) {
 		stopSubmitting()
 		return Figures{}, err
 	}
-	r.awaitWindowEnd(ctx, w)
+	r.awaitWindowEnd(ctx)
 	figures, err := w.end(ctx)
 	stopSubmitting()
 	err = errors.Join(<-submitting, err)
@@ -321,7 +294,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // awaitWindowEnd waits until the window is over.
-func (r *round) awaitWindowEnd(ctx context.Context, w *window) {
+func (r *round) awaitWindowEnd(ctx context.Context) {
 	if r.cfg.N == 0 {
 		wait(ctx, r.cfg.Duration)
 		return
@@ -330,11 +303,7 @@ func (r *round) awaitWindowEnd(ctx context.Context, w *window) {
 	defer tick.Stop()
 	limit := time.NewTimer(durationMax)
 	defer limit.Stop()
-	inWindow := r.rec.inWindow.Load
-	if r.processes != nil { // worker processes report inWindow only after the measurement
-		inWindow = func() int64 { return r.rec.completed.Load() - w.completed }
-	}
-	for inWindow() < int64(r.cfg.N) {
+	for r.rec.inWindow.Load() < int64(r.cfg.N) {
 		select {
 		case <-tick.C:
 		case <-limit.C:
@@ -454,16 +423,16 @@ func runWorkers(ctx context.Context, sessionOf func(agent string) (worker.Sessio
 	return errors.Join(errs...)
 }
 
-// submitters submit packages, as many at a time as the configuration says, until they are stopped
+// submitters submit packages, as many at a time as Submitters, until they are stopped
 // or none remain.
 type submitters struct {
-	cfg      Config
-	b        *broker.Broker
-	session  api.Source // submits, instead of b; nil inside
-	rec      *recorder
-	agents   []string
-	packages []protocol.Package
-	recent   *recentTickets
+	cfg     Config
+	b       *broker.Broker
+	session api.Source // submits, instead of b; nil inside
+	rec     *recorder
+	agents  []string
+	pkg     protocol.Package
+	recent  *recentTickets
 
 	next atomic.Int64 // number of the next package
 	// open has a token for each open handoff: a submitter waits while it is full.
@@ -476,8 +445,8 @@ type submitters struct {
 	failed atomic.Pointer[error]
 }
 
-func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string, packages []protocol.Package) *submitters {
-	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, packages: packages, recent: newRecentTickets(), open: make(chan struct{}, cfg.Open)}
+func newSubmitters(cfg Config, b *broker.Broker, rec *recorder, agents []string, pkg protocol.Package) *submitters {
+	s := &submitters{cfg: cfg, b: b, rec: rec, agents: agents, pkg: pkg, recent: newRecentTickets(), open: make(chan struct{}, cfg.Open)}
 	s.remaining.Store(unlimited)
 	return s
 }
@@ -584,7 +553,7 @@ func (s *submitters) submit(ctx context.Context, at int64) error {
 	ticket, err := s.submitOne(ctx, s.packageFor(n, at))
 	if err != nil {
 		// The ledger may have it or not, so the proof could fail.
-		return fmt.Errorf("submit package %d: %w", n%len(s.packages)+1, err)
+		return fmt.Errorf("submit: %w", err)
 	}
 	s.rec.recordSince(Submit, at)
 	s.rec.submitted.Add(1)
@@ -607,7 +576,7 @@ func (s *submitters) submitOne(ctx context.Context, pkg protocol.Package) (ticke
 
 // packageFor returns the n-th package, intended for an instant.
 func (s *submitters) packageFor(n int, at int64) protocol.Package {
-	pkg := s.packages[n%len(s.packages)]
+	pkg := s.pkg
 	pkg.Source, pkg.Target.Agent = s.rec.source, s.agents[n%len(s.agents)]
 	pkg.Task.ID = instantID(at)
 	pkg.CreatedAt = time.Unix(0, at).UTC().Truncate(time.Microsecond)
@@ -632,7 +601,6 @@ type window struct {
 	memory    runtime.MemStats
 	counters  engineCounters
 	submitted int64
-	completed int64 // before the window: each completion beyond these is in it
 }
 
 func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
@@ -658,10 +626,6 @@ func (r *round) beginWindow(ctx context.Context) (w *window, err error) {
 	w.submitted = r.rec.submitted.Load()
 	w.at = time.Now()
 	r.rec.measuring.Store(true)
-	if _, err := r.setMeasuring(ctx, true); err != nil {
-		return nil, err
-	}
-	w.completed = r.rec.completed.Load()
 	if r.cfg.N > 0 && r.cfg.Warmup > 0 {
 		r.subs.remaining.Store(int64(r.cfg.N))
 	}
@@ -672,10 +636,6 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	r := w.r
 	r.rec.measuring.Store(false)
 	took := time.Since(w.at)
-	workersCPU, workersBytes, err := r.collectMeasurements(ctx)
-	if err != nil {
-		return Figures{}, err
-	}
 	n := r.rec.inWindow.Load()
 	submitted := r.rec.submitted.Load() - w.submitted
 	used := readUsage()
@@ -692,22 +652,11 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	each := func(delta float64) float64 { return delta / float64(n) }
 	return Figures{
 		Handoffs: n, Seconds: took.Seconds(), PerSecond: perSecond(n, took), SubmittedPerSecond: perSecond(submitted, took), Deferred: r.rec.deferred.Load(), Latency: r.rec.latencies(),
-		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu + workersCPU).Nanoseconds()) / 1000),
+		CPUPerHandoff:    each(float64((used.cpu - w.usage.cpu).Nanoseconds()) / 1000),
 		AllocsPerHandoff: each(float64(memory.Mallocs - w.memory.Mallocs)), AllocBytes: each(float64(memory.TotalAlloc - w.memory.TotalAlloc)),
 		Engine: r.engineFigures(w.counters, counters, each),
-		Memory: Memory{PeakBytes: used.peakBytes, HeapBytes: memory.HeapAlloc, WorkersBytes: workersBytes},
+		Memory: Memory{PeakBytes: used.peakBytes, HeapBytes: memory.HeapAlloc},
 	}, nil
-}
-
-// collectMeasurements ends the measurement of the worker processes, and adds up their figures.
-func (r *round) collectMeasurements(ctx context.Context) (cpu time.Duration, peak int64, err error) {
-	all, err := r.setMeasuring(ctx, false)
-	for _, m := range all {
-		cpu += m.CPU
-		peak += m.PeakBytes
-		err = errors.Join(err, r.rec.merge(m))
-	}
-	return cpu, peak, err
 }
 
 // writeProfiles writes the profiles of the configuration.

@@ -1,16 +1,12 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"os"
-	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,10 +25,10 @@ import (
 // storedHandoffs are closed handoffs that the ledger has before a run. Their entries are those of
 // a submission, an acceptance and a completion, written with the same codec.
 type storedHandoffs struct {
-	count    int
-	source   string
-	agent    string
-	packages []protocol.Package
+	count  int
+	source string
+	agent  string
+	pkg    protocol.Package
 }
 
 // entriesPerHandoff is the number of ledger entries of a stored handoff.
@@ -144,7 +140,7 @@ func (s storedHandoffs) block(from, size int, first uint64) ([]jetstream.LoadEnt
 // handoffEntries makes the entries of one handoff, the i-th of a block.
 func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []jetstream.LoadEntry) error {
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	pkg := s.packages[n%len(s.packages)]
+	pkg := s.pkg
 	pkg.Source, pkg.Target.Agent, pkg.CreatedAt, pkg.Task.ID = s.source, s.agent, now, instantID(now.UnixNano())
 	body, err := protocol.EncodePackage(pkg)
 	if err != nil {
@@ -191,8 +187,8 @@ func (s storedHandoffs) handoffEntries(n, i, size int, first uint64, entries []j
 
 // loadStored loads the stored handoffs of a configuration, if it has any. The configuration
 // that it returns names the directory of the ledger; cleanUp removes a temporary one.
-func loadStored(ctx context.Context, cfg Config, run string, packages []protocol.Package) (_ Config, s storedHandoffs, cleanUp func() error, err error) {
-	s = storedHandoffs{count: cfg.Stored, source: "bench-" + run + "-stored", agent: "bench-" + run + "-0", packages: packages}
+func loadStored(ctx context.Context, cfg Config, run string, pkg protocol.Package) (_ Config, s storedHandoffs, cleanUp func() error, err error) {
+	s = storedHandoffs{count: cfg.Stored, source: "bench-" + run + "-stored", agent: "bench-" + run + "-0", pkg: pkg}
 	cleanUp = func() error { return nil }
 	if cfg.Stored == 0 {
 		return cfg, s, cleanUp, nil
@@ -295,80 +291,4 @@ func generatePackage(size int, source, agent string) (protocol.Package, error) {
 func normalize(pkg *protocol.Package, now time.Time) {
 	pkg.CreatedAt = now.UTC().Truncate(time.Microsecond)
 	pkg.Normalize(now)
-}
-
-// ReadPackages reads every *.json file of a directory as a package, and every
-// line of every *.jsonl file. It removes the fields that lead beyond submit and complete: key,
-// parent, return, output schema, required capabilities, deadline, timeouts and policy. Groups
-// are refused. An error names the file.
-func ReadPackages(dir string) ([]protocol.Package, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var all []protocol.Package
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		bodies, err := readBodies(path)
-		if err != nil {
-			return nil, err
-		}
-		for i, body := range bodies {
-			pkg, err := readPackage(body)
-			if err != nil {
-				where := path
-				if len(bodies) > 1 {
-					where = fmt.Sprintf("%s, line %d", path, i+1)
-				}
-				return nil, fmt.Errorf("%s: %w", where, err)
-			}
-			all = append(all, pkg)
-		}
-	}
-	if len(all) == 0 {
-		return nil, protocol.Errorf(protocol.CodeInvalid, "packages", "%s has no package in it: no file *.json or *.jsonl", dir)
-	}
-	return all, nil
-}
-
-// readBodies reads the packages of a file; none of a file with another extension.
-func readBodies(path string) ([][]byte, error) {
-	ext := filepath.Ext(path)
-	if !slices.Contains([]string{".json", ".jsonl"}, ext) {
-		return nil, nil
-	}
-	body, err := os.ReadFile(path)
-	if err != nil || ext == ".json" {
-		return [][]byte{body}, err
-	}
-	var bodies [][]byte
-	lines := bufio.NewScanner(bytes.NewReader(body))
-	lines.Buffer(nil, protocol.PackageBytesMax+1)
-	for lines.Scan() {
-		if line := bytes.TrimSpace(lines.Bytes()); len(line) > 0 {
-			bodies = append(bodies, bytes.Clone(line))
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return bodies, nil
-}
-
-func readPackage(body []byte) (protocol.Package, error) {
-	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return pkg, err
-	}
-	if pkg.GroupSize() > 0 {
-		return pkg, errors.New("target: a group is many handoffs; give its members each a file")
-	}
-	pkg.Source, pkg.Target = "bench", protocol.Target{Agent: "bench-1"}
-	pkg.Type, pkg.Key, pkg.Parent, pkg.Origin, pkg.Returned, pkg.Return = protocol.Sequential, "", "", "", nil, nil
-	pkg.RequiredCapabilities, pkg.Policy = nil, protocol.PolicyOverrides{}
-	pkg.Expectations.OutputSchema, pkg.Expectations.TimeoutMS, pkg.Constraints.Deadline = nil, 0, time.Time{}
-	pkg.Task.ID = instantID(0)
-	now := time.Now()
-	normalize(&pkg, now)
-	return pkg, pkg.Validate(now)
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,7 +16,6 @@ import (
 )
 
 func newBench(a *app) *cobra.Command {
-	var packages string
 	cfg := bench.Config{Duration: bench.DurationDefault, Warmup: bench.WarmupDefault, Submitters: bench.SubmittersDefault, Slots: bench.SlotsDefault, Agents: 1,
 		Size: bench.SizeDefault, Fsync: embedded.FsyncAlways, Replicas: 1, Deferred: bench.DeferredDefault, Probes: bench.ProbeDefault, Rounds: 1}
 	cmd := &cobra.Command{
@@ -53,22 +49,15 @@ acknowledged with no protocol, in the same process for the same time; the ratio 
 share of that. --rounds alternates and takes medians. A figure worth quoting takes
 90 s and several rounds, on a machine that does nothing else.
 
-Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`,
+Exit codes: 0 measured and proved; 1 not so; 9 a flag was refused.`,
 		Example: `  handoff bench
   handoff bench --duration 90s --baseline --rounds 3 --fsync interval -o json
   handoff bench --rate 200                        # how fast is one, when there is no crowd
   handoff bench --via nats,http --rounds 3        # the processor time of each way in
-  handoff bench --packages ./packages --submitters 128
   handoff bench -s nats://engine:4222 --replicas 3`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.completeBench(&cfg)
-			if packages != "" {
-				var err error
-				if cfg.Packages, err = bench.ReadPackages(a.path(packages)); err != nil {
-					return err
-				}
-			}
 			// Only a flag: an engine that NATS_URL names for everything else shall not
 			// get the load of a measurement.
 			if a.conn.url != "" || a.conn.context != "" {
@@ -82,15 +71,13 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag or a package was refused.`
 					return conn.open(ctx, broker.Config{Log: cfg.Log})
 				}
 			}
-			cfg.Spawn = a.spawnBenchWorker
 			return a.bench(cmd.Context(), cfg)
 		},
 	}
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bind(all, &cfg)
-	all.StringVar(&packages, "packages", "", "submit the packages in `DIR` instead: each *.json, each line of a *.jsonl")
 	all.StringSliceVar(&cfg.Via, "via", []string{bench.ViaInside}, "reach the engine `WAY`: inside, nats, http; several are compared with the first")
-	inOrder(cmd.Flags(), all, "duration n warmup rate submitters slots agents workers-as-processes open size packages fsync replicas partitions data deferred probes index stored baseline via")
+	inOrder(cmd.Flags(), all, "duration n warmup rate submitters slots agents open size fsync replicas partitions data deferred probes index stored baseline via")
 	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	a.words(cmd, "via", bench.Ways...)
 	return cmd
@@ -190,52 +177,4 @@ func micros(us float64) string {
 		return fmt.Sprintf("%.1f", us)
 	}
 	return fmt.Sprintf("%.0f", us)
-}
-
-// benchWorkerCommand is the hidden command that is one worker process.
-const benchWorkerCommand = "bench-worker"
-
-// spawnBenchWorker makes the command of a worker process. url is the engine's, or "" for
-// the one that our own flags name.
-func (a *app) spawnBenchWorker(ctx context.Context, url string) *exec.Cmd {
-	args := []string{benchWorkerCommand}
-	conn := a.conn
-	if url != "" {
-		conn = connection{url: url, timeout: conn.timeout}
-	}
-	for _, flag := range []struct{ name, value string }{{"--nats", conn.url}, {"--context", conn.context}, {"--creds", conn.creds}, {"--tlsca", conn.tlsCA}, {"--timeout", a.timeout().String()}} {
-		if flag.value != "" {
-			args = append(args, flag.name, flag.value)
-		}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Cancel = func() error { return nil } // the end of its standard input ends it
-	cmd.WaitDelay = benchWorkerGrace
-	cmd.Stderr = a.err
-	return cmd
-}
-
-// benchWorkerGrace is how long a worker process may take to drain.
-const benchWorkerGrace = 10 * time.Second
-
-// newBenchWorker is one worker process of bench.
-func newBenchWorker(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:    benchWorkerCommand,
-		Short:  "Be a worker process of handoff bench",
-		Hidden: true,
-		Args:   takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			engine, done, err := a.conn.resolve(a.env).open(cmd.Context(), broker.Config{})
-			if err != nil {
-				return err
-			}
-			defer done()
-			return bench.ServeProcess(cmd.Context(), engine, a.in, a.out)
-		},
-	}
 }

@@ -252,7 +252,7 @@ func endFor(command string) time.Duration {
 	switch command {
 	case "gateway", "index", "notify", "supervise":
 		return serviceEnd
-	case "dev", "restore", "bench", benchWorkerCommand, "demo", demo.TetherCommand, demo.AgentCommand:
+	case "dev", "restore", "bench", "demo", demo.TetherCommand, demo.AgentCommand:
 		return devEnd
 	}
 	return commandEnd

@@ -183,7 +183,7 @@ func commands(a *app, root *cobra.Command) {
 			root.AddCommand(cmd)
 		}
 	}
-	root.AddCommand(newDemo(a), newDemoTether(a), newDemoAgent(a), newBenchWorker(a), newVersion(a), newExitCodes())
+	root.AddCommand(newDemo(a), newDemoTether(a), newDemoAgent(a), newVersion(a), newExitCodes())
 }
 
 // refuseUnknown is the RunE of a command that only has subcommands.
