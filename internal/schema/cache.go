@@ -13,7 +13,7 @@ import (
 // usable is an output schema, ready for checks. It is safe for concurrent use.
 type usable struct {
 	check *jsonschema.Schema
-	price *price
+	meter *meter
 	bytes int // of memory, an upper estimate
 }
 
@@ -75,8 +75,7 @@ func (k *kept) put(key [sha256.Size]byte, fresh *usable) {
 	}
 }
 
-// sizeOf returns an upper estimate of the memory of a compiled schema: its subschemas and their
-// prices, the paths to them, its regular expressions, and its parsed text.
+// sizeOf returns an upper estimate of the memory of a compiled schema: its subschemas, the paths to them, its regular expressions, and its parsed text.
 func sizeOf(m *measured, schemas, text int) int {
 	const perSchema, perPathByte, perInstruction, perPattern, perTextByte = 3 << 10, 8, 256, 2 << 10, 32
 	return schemas*perSchema + m.pathBytes*perPathByte + m.instructions*perInstruction + m.patterns*perPattern + text*perTextByte

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -33,7 +34,7 @@ func CheckSchema(raw json.RawMessage) error {
 	return err
 }
 
-// heavy serializes the checks that may use much memory.
+// heavy serializes the checks that use much memory.
 var heavy sync.Mutex
 
 // CheckOutput checks body against an output schema; an absent body counts as null. The error is a
@@ -73,26 +74,16 @@ func (of subject) check(want *usable, body json.RawMessage) error {
 	if valuesIn(body, outputValuesMax) > outputValuesMax {
 		return wrong("has more than %d values, too many to be checked against %s", outputValuesMax, of.schema)
 	}
-	alone := len(body) > bodyBytesLight
-	if alone {
-		heavy.Lock()
-		defer heavy.Unlock()
-	}
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body)) // keeps numbers exact
 	if err != nil {
 		return wrong("is not JSON: %v", err)
 	}
-	if number := unwieldy(value); number != "" {
+	depth, number := survey(value)
+	if number != "" {
 		return wrong("holds the number %s, which is too long to be checked against %s", short(number), of.schema)
 	}
-	steps, ok := want.price.within(outputStepsMax, value)
-	if !ok {
-		return wrong("takes more than %d steps to be checked against %s", outputStepsMax, of.schema)
-	}
-	if steps > stepsLight && !alone {
-		heavy.Lock()
-		defer heavy.Unlock()
-	}
+	want.meter.start(depth, len(body) > bodyBytesLight)
+	defer want.meter.stop()
 	return of.verdict(want.validate(value))
 }
 
@@ -100,7 +91,11 @@ func (of subject) check(want *usable, body json.RawMessage) error {
 // the process: schema and body come from outside.
 func (u *usable) validate(value any) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		switch p := recover(); p {
+		case nil:
+		case errSteps:
+			err = errSteps
+		default:
 			err = fmt.Errorf("the check panicked: %v", p)
 		}
 	}()
@@ -127,6 +122,8 @@ func (of subject) verdict(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case err == errSteps:
+		return of.wrong("takes more than %d steps to be checked against %s", outputStepsMax, of.schema)
 	case errors.As(err, &found):
 		if of.inside {
 			of.field = inside(of.field, found)
@@ -162,19 +159,21 @@ func compile(raw json.RawMessage) (*usable, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	schema, err := compileDoc(doc)
-	if err != nil {
+	ready := &usable{meter: &meter{left: outputStepsMax}}
+	if ready.check, err = ready.meter.compile(doc); err != nil {
 		return nil, refused(err)
 	}
-	price, schemas, refusal := priceOf(schema)
-	if refusal != nil {
+	all := map[*jsonschema.Schema]bool{}
+	collect(reflect.ValueOf(ready.check), all)
+	ready.bytes = sizeOf(size, len(all), len(raw))
+	if refusal := ready.meter.install(all); refusal != nil {
 		return nil, refusal
 	}
-	return &usable{check: schema, price: price, bytes: sizeOf(size, schemas, len(raw))}, nil
+	return ready, nil
 }
 
-// compileDoc is the library's compilation. A panic in it is an error, as in validate.
-func compileDoc(doc any) (schema *jsonschema.Schema, err error) {
+// compile is the library's compilation. A panic in it is an error, as in validate.
+func (m *meter) compile(doc any) (schema *jsonschema.Schema, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the compiler panicked: %v", p)
@@ -183,7 +182,7 @@ func compileDoc(doc any) (schema *jsonschema.Schema, err error) {
 	compiler := jsonschema.NewCompiler()
 	compiler.DefaultDraft(jsonschema.Draft2020)
 	compiler.UseLoader(nowhere{})
-	compiler.UseRegexpEngine(compilePattern)
+	compiler.UseRegexpEngine(m.compilePattern)
 	if err := compiler.AddResource(home, doc); err != nil {
 		return nil, err
 	}

@@ -37,16 +37,17 @@ const (
 	// outputValuesMax counts the values in a body: members, items and the body itself.
 	outputValuesMax = 500_000
 	// outputStepsMax is the maximum cost of a check. A value costs about 64 steps for each schema that
-	// may apply to it, and 4 more for each level of its depth; a regular expression costs a step for 4
-	// instructions at each byte of the text. All alternatives count, whichever of them matches. A step
-	// takes a few nanoseconds and at most 8 bytes of memory.
+	// is applied to it, and 8 more for each level of the body's depth; a regular expression costs a step
+	// for 4 instructions at each byte of the text. A step takes some nanoseconds and at most 8 bytes of
+	// memory.
 	outputStepsMax = 20_000_000
 )
 
 const (
 	// cacheBytesMax bounds the memory of cached schemas, as estimated by sizeOf.
 	cacheBytesMax = 32 << 20
-	// Larger checks run one at a time in a process, so that their memory does not add up.
+	// Checks with a larger body or more steps run one at a time in a process, so that their memory
+	// does not add up.
 	bodyBytesLight = 64 << 10
 	stepsLight     = 500_000
 )

@@ -131,7 +131,7 @@ func TestStepsOfACheck(t *testing.T) {
 		"alternatives":   {`{"anyOf": [{"properties": {"a": {"$ref": "#"}}, "required": ["b"]}, {"properties": {"a": {"$ref": "#"}}}]}`, nested},
 		"one of":         {`{"additionalProperties": {"oneOf": [{"$ref": "#"}, {"$ref": "#"}, {"type": "integer"}]}}`, nested},
 		"not":            {`{"not": {"additionalProperties": {"not": {"$ref": "#"}}}, "if": {"additionalProperties": {"$ref": "#"}}}`, nested},
-		"unevaluated":    {`{"unevaluatedProperties": {"$ref": "#"}, "anyOf": [{"additionalProperties": {"$ref": "#"}}, true]}`, nested},
+		"unevaluated":    {`{"unevaluatedProperties": {"$ref": "#"}, "anyOf": [{"additionalProperties": {"$ref": "#"}, "required": ["b"]}, true]}`, nested},
 		"unique lists":   {`{"uniqueItems": true}`, "[" + repeat(20_000, `["a","b"]`) + "]"},
 		"contains":       {list(2000, `{"contains": {"const": 1}}`), "[" + repeat(10_000, "0") + "]"},
 		"enum":           {`{"items": {"enum": [` + repeat(4000, `"xxxxxxxxxxxxxxxx"`) + `]}}`, "[" + repeat(20_000, `"y"`) + "]"},

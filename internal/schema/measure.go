@@ -125,27 +125,29 @@ func unwieldyNumber(number json.Number) bool {
 	return len(number) > numberBytesMax || len(strings.TrimLeft(exponent, "+-0")) > exponentDigitsMax
 }
 
-// unwieldy returns a number that is too long for exact computations.
-func unwieldy(value any) string {
+// survey returns the depth of a value, and a number in it that is too long for exact computations.
+func survey(value any) (depth int, number string) {
+	visit := func(item any) {
+		below, long := survey(item)
+		if depth = max(depth, below+1); long != "" {
+			number = long
+		}
+	}
 	switch value := value.(type) {
 	case json.Number:
 		if unwieldyNumber(value) {
-			return value.String()
+			number = value.String()
 		}
 	case []any:
 		for _, item := range value {
-			if number := unwieldy(item); number != "" {
-				return number
-			}
+			visit(item)
 		}
 	case map[string]any:
 		for _, item := range value {
-			if number := unwieldy(item); number != "" {
-				return number
-			}
+			visit(item)
 		}
 	}
-	return ""
+	return depth, number
 }
 
 // valuesIn counts the values in the text of a body, up to one more than most: a parsed value takes

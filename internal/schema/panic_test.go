@@ -22,7 +22,7 @@ func TestPanicOfTheLibrary(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != protocol.CodeOutputSchema || e.Field != resultField || !strings.Contains(e.Message, "division by zero") {
 		t.Errorf("%v", err)
 	}
-	if _, err = compileDoc(map[string]any{"properties": map[string]any{"a": make(chan int)}}); err == nil {
+	if _, err = new(meter).compile(map[string]any{"properties": map[string]any{"a": make(chan int)}}); err == nil {
 		t.Error("what is no JSON was compiled")
 	}
 }

@@ -10,39 +10,36 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// pattern is a regular expression with its size.
+// pattern is a regular expression whose matches a meter counts.
 type pattern struct {
 	*regexp.Regexp
 	instructions int
+	meter        *meter
 }
 
-// compilePattern is the jsonschema.RegexpEngine of output schemas. It refuses an expression that
-// exceeds a limit before memory is used for it.
-func compilePattern(text string) (jsonschema.Regexp, error) {
+// MatchString implements jsonschema.Regexp.
+func (p pattern) MatchString(text string) bool {
+	p.meter.spend(p.instructions + (len(text)+1)*p.instructions/instructsAStep)
+	return p.Regexp.MatchString(text)
+}
+
+// compilePattern is the jsonschema.RegexpEngine of output schemas. Expressions were measured
+// before, so that none exceeds a limit.
+func (m *meter) compilePattern(text string) (jsonschema.Regexp, error) {
 	size, err := instructions(text)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case size > outputPatternInstructionsMax:
-		return nil, tooManyInstructions(size)
 	}
 	compiled, err := regexp.Compile(text)
 	if err != nil {
 		return nil, err
 	}
-	return pattern{compiled, size}, nil
-}
-
-func tooManyInstructions(size int) error {
-	return fmt.Errorf("compiles to some %d instructions, at most %d are allowed", size, outputPatternInstructionsMax)
+	return pattern{compiled, size, m}, nil
 }
 
 // instructions returns an upper bound of the size of the compiled expression, from the parsed one:
 // nothing is compiled.
 func instructions(text string) (int, error) {
-	if len(text) > outputPatternBytesMax {
-		return 0, fmt.Errorf("is %d bytes long, at most %d are allowed", len(text), outputPatternBytesMax)
-	}
 	if foldsWideRange(text) {
 		return 0, fmt.Errorf("ignores case, and has a range of characters beyond ASCII")
 	}
