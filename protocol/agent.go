@@ -1,7 +1,7 @@
 package protocol
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -155,15 +155,8 @@ func checkPatterns(field string, list []string) *Error {
 	if list != nil && len(list) == 0 {
 		return Errorf(CodeInvalid, field, "names no agent; leave it out for all of them")
 	}
-	if n := len(list); n > patternsMax {
-		return Errorf(CodeTooLarge, field, "lists %d patterns, at most %d are allowed", n, patternsMax)
-	}
-	for i, pattern := range list {
-		if err := checkPattern(fmt.Sprintf("%s[%d]", field, i), pattern); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(atMost(field, len(list), patternsMax, "lists %d patterns"),
+		each(field, list, func(pattern *string) *Error { return checkPattern("", *pattern) }))
 }
 
 // checkPattern checks the id of an agent, or a prefix of ids.

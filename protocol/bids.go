@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -96,22 +97,12 @@ func (b *Bids) validate(target Target, members int) *Error {
 	case target.Capability == "":
 		return Errorf(CodeConflict, "bids", "need target.capability: the agents that have it are asked for bids")
 	}
-	if b.WindowMS != 0 {
-		if err := between("bids.window_ms", b.WindowMS, bidWindowMinMS, BidWindowMaxMS); err != nil {
-			return err
-		}
-	}
-	if b.Most != 0 {
-		if err := between("bids.most", int64(b.Most), 1, BiddersMax); err != nil {
-			return err
-		}
-	}
-	if b.Least != 0 {
-		if err := between("bids.least", int64(b.Least), 1, int64(b.Bidders())); err != nil {
-			return err
-		}
-	}
-	return b.Weights.validate()
+	return cmp.Or(
+		zeroOrBetween("bids.window_ms", b.WindowMS, bidWindowMinMS, BidWindowMaxMS),
+		zeroOrBetween("bids.most", b.Most, 1, BiddersMax),
+		zeroOrBetween("bids.least", b.Least, 1, int64(b.Bidders())),
+		b.Weights.validate(),
+	)
 }
 
 func (w *BidWeights) validate() *Error {
@@ -138,31 +129,17 @@ func (b *Bid) Validate() error {
 }
 
 func (b *Bid) validate() *Error {
-	if b.CostMicros != nil {
-		if err := between("cost_micros", *b.CostMicros, 0, MaxCostMicrosMax); err != nil {
-			return err
-		}
-	}
-	if b.ETAMS != nil {
-		if err := between("eta_ms", *b.ETAMS, 0, EstimateMaxMS); err != nil {
-			return err
-		}
-	}
 	if c := b.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
 		return Errorf(CodeInvalid, "confidence", "is %g; 0 to 1 is allowed", *c)
 	}
-	if b.ValidMS != 0 {
-		if err := between("valid_ms", b.ValidMS, 1, DeadlineMaxMS); err != nil {
-			return err
-		}
-	}
-	if n := len(b.Conditions); n > bidConditionsMax {
-		return Errorf(CodeTooLarge, "conditions", "lists %d conditions, at most %d are allowed", n, bidConditionsMax)
-	}
-	for i, c := range b.Conditions {
-		if len(c) > bidConditionBytesMax {
-			return tooLarge(fmt.Sprintf("conditions[%d]", i), len(c), bidConditionBytesMax)
-		}
+	if err := cmp.Or(
+		optionalBetween("cost_micros", b.CostMicros, 0, MaxCostMicrosMax),
+		optionalBetween("eta_ms", b.ETAMS, 0, EstimateMaxMS),
+		zeroOrBetween("valid_ms", b.ValidMS, 1, DeadlineMaxMS),
+		atMost("conditions", len(b.Conditions), bidConditionsMax, "lists %d conditions"),
+		each("conditions", b.Conditions, func(words *string) *Error { return notLonger("", *words, bidConditionBytesMax) }),
+	); err != nil {
+		return err
 	}
 	if b.CostMicros == nil && b.ETAMS == nil && b.Confidence == nil {
 		return Errorf(CodeMissing, "cost_micros", "is missing: a bid has a cost_micros, an eta_ms or a confidence, or several of them")

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -79,37 +80,20 @@ func (b *Breaker) validate(prefix string) *Error {
 	if b == nil {
 		return nil
 	}
-	for _, f := range []struct {
-		name        string
-		value       *int64
-		least, most int64
-	}{
-		{"threshold", wide(b.Threshold), 0, BreakerThresholdMax},
-		{"window_ms", b.WindowMS, breakerWindowMinMS, BreakerWindowMaxMS},
-		{"share_percent", wide(b.SharePercent), 1, BreakerSharePctMax},
-		{"open_ms", b.OpenMS, breakerOpenMinMS, BreakerOpenMaxMS},
-		{"open_max_ms", b.OpenMaxMS, breakerOpenMinMS, BreakerOpenLimitMS},
-		{"probes", wide(b.Probes), 1, BreakerProbesMax},
-	} {
-		if f.value == nil {
-			continue
-		}
-		if err := between(prefix+"."+f.name, *f.value, f.least, f.most); err != nil {
-			return err
-		}
+	if err := cmp.Or(
+		optionalBetween(prefix+".threshold", b.Threshold, 0, BreakerThresholdMax),
+		optionalBetween(prefix+".window_ms", b.WindowMS, breakerWindowMinMS, BreakerWindowMaxMS),
+		optionalBetween(prefix+".share_percent", b.SharePercent, 1, BreakerSharePctMax),
+		optionalBetween(prefix+".open_ms", b.OpenMS, breakerOpenMinMS, BreakerOpenMaxMS),
+		optionalBetween(prefix+".open_max_ms", b.OpenMaxMS, breakerOpenMinMS, BreakerOpenLimitMS),
+		optionalBetween(prefix+".probes", b.Probes, 1, BreakerProbesMax),
+	); err != nil {
+		return err
 	}
 	if b.OpenMS != nil && b.OpenMaxMS != nil && *b.OpenMS > *b.OpenMaxMS {
 		return Errorf(CodeConflict, prefix+".open_max_ms", "is %d, less than open_ms (%d)", *b.OpenMaxMS, *b.OpenMS)
 	}
 	return nil
-}
-
-func wide(n *int) *int64 {
-	if n == nil {
-		return nil
-	}
-	w := int64(*n)
-	return &w
 }
 
 // BreakerMark is the role of an offer for its agent's breaker.

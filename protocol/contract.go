@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,13 +58,11 @@ func (c *Contract) validate(at string) *Error {
 	if c == nil {
 		return nil
 	}
-	for _, s := range []struct {
-		name string
-		raw  json.RawMessage
-	}{{".context_schema", c.ContextSchema}, {".result_schema", c.ResultSchema}} {
-		if len(s.raw) > contractSchemaBytesMax {
-			return tooLarge(at+s.name, len(s.raw), contractSchemaBytesMax)
-		}
+	if err := cmp.Or(
+		notLonger(at+".context_schema", c.ContextSchema, contractSchemaBytesMax),
+		notLonger(at+".result_schema", c.ResultSchema, contractSchemaBytesMax),
+	); err != nil {
+		return err
 	}
 	for i, mode := range c.Modes {
 		field := fmt.Sprintf("%s.modes[%d]", at, i)

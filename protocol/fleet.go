@@ -1,7 +1,7 @@
 package protocol
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -54,25 +54,20 @@ type ComplexityRule struct {
 }
 
 func checkComplexity(rules []ComplexityRule) *Error {
-	if n := len(rules); n > complexityRulesMax {
-		return Errorf(CodeTooLarge, "complexity", "lists %d rules, at most %d are allowed", n, complexityRulesMax)
+	return cmp.Or(atMost("complexity", len(rules), complexityRulesMax, "lists %d rules"), each("complexity", rules, (*ComplexityRule).check))
+}
+
+func (r *ComplexityRule) check() *Error {
+	err := r.If.check("if.")
+	switch {
+	case err != nil:
+		return err
+	case r.If.Complexity != "":
+		return Errorf(CodeConflict, "if.complexity", "cannot be a condition of the rule that decides it: leave it out")
+	case r.Class == "":
+		return Errorf(CodeMissing, "class", "is missing: one of %s", strings.Join(Complexities, ", "))
 	}
-	for i, r := range rules {
-		at := fmt.Sprintf("complexity[%d]", i)
-		if err := r.If.check("if."); err != nil {
-			return err.below(at)
-		}
-		switch {
-		case r.If.Complexity != "":
-			return Errorf(CodeConflict, at+".if.complexity", "cannot be a condition of the rule that decides it: leave it out")
-		case r.Class == "":
-			return Errorf(CodeMissing, at+".class", "is missing: one of %s", strings.Join(Complexities, ", "))
-		}
-		if err := oneOf("class", r.Class, Complexities); err != nil {
-			return err.below(at)
-		}
-	}
-	return nil
+	return oneOf("class", r.Class, Complexities)
 }
 
 // DefaultClasses returns the limits of a complexity class.
@@ -93,33 +88,17 @@ func DefaultClasses(class string) *Limits {
 
 // Validate checks that all settings are within their limits.
 func (f Fleet) Validate() error {
-	if err := f.Policy.validate("policy"); err != nil {
-		return err
-	}
-	if err := oneOf("handoffs", f.Handoffs, HandoffModes); err != nil {
-		return err
-	}
-	if err := f.Breaker.validate("breaker"); err != nil {
-		return err
-	}
-	if f.Routing != nil {
-		if err := oneOf("routing.by", f.Routing.By, RouteBys); err != nil {
-			return err
-		}
-	}
-	if err := checkExperiments(f.Experiments); err != nil {
-		return err
-	}
-	if err := checkComplexity(f.Complexity); err != nil {
-		return err
-	}
-	if err := checkKeyLimits("limits_by", f.LimitsBy); err != nil {
-		return err
-	}
-	if err := checkApprovalRules(f.Approvals); err != nil {
-		return err
-	}
-	if err := f.Limits.validate("limits"); err != nil {
+	if err := cmp.Or(
+		f.Policy.validate("policy"),
+		oneOf("handoffs", f.Handoffs, HandoffModes),
+		f.Breaker.validate("breaker"),
+		f.Routing.validate(),
+		checkExperiments(f.Experiments),
+		checkComplexity(f.Complexity),
+		checkKeyLimits("limits_by", f.LimitsBy),
+		checkApprovalRules(f.Approvals),
+		f.Limits.validate("limits"),
+	); err != nil {
 		return err
 	}
 	for _, class := range slices.Sorted(maps.Keys(f.Classes)) {
@@ -131,11 +110,7 @@ func (f Fleet) Validate() error {
 		}
 	}
 	if f.Loops != nil {
-		if n := f.Loops.EdgeRepeats; n != nil {
-			if err := between("loops.edge_repeats", *n, 0, LineageDepthMax); err != nil {
-				return err
-			}
-		}
+		return optionalBetween("loops.edge_repeats", f.Loops.EdgeRepeats, 0, LineageDepthMax).orNil()
 	}
 	return nil
 }

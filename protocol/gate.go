@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 )
 
@@ -127,11 +126,8 @@ func checkApproval(a *Approval) *Error {
 	if a == nil {
 		return nil
 	}
-	if err := optionalID("approval.by", a.By); err != nil {
+	if err := cmp.Or(optionalID("approval.by", a.By), notLonger("approval.question", a.Question, questionBytesMax)); err != nil {
 		return err
-	}
-	if len(a.Question) > questionBytesMax {
-		return tooLarge("approval.question", len(a.Question), questionBytesMax)
 	}
 	if i := strings.IndexFunc(a.Question, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' && r != 0 }); i >= 0 { // the state keeps it
 		return Errorf(CodeInvalid, "approval.question", "has a control character at byte %d", i)
@@ -140,47 +136,30 @@ func checkApproval(a *Approval) *Error {
 }
 
 func checkApprovalTime(field string, ms int64, on ApprovalTimeout) *Error {
-	if ms != 0 {
-		if err := between(field+"timeout_ms", ms, approvalTimeoutMinMS, ApprovalTimeoutMaxMS); err != nil {
-			return err
-		}
-	}
-	return oneOf(field+"on_timeout", on, ApprovalTimeouts)
+	return cmp.Or(zeroOrBetween(field+"timeout_ms", ms, approvalTimeoutMinMS, ApprovalTimeoutMaxMS), oneOf(field+"on_timeout", on, ApprovalTimeouts))
 }
 
 func checkApprovalRules(rules []ApprovalRule) *Error {
-	if n := len(rules); n > approvalRulesMax {
-		return Errorf(CodeTooLarge, "approvals", "lists %d rules, at most %d are allowed", n, approvalRulesMax)
-	}
-	seen := map[string]bool{}
-	for i, r := range rules {
-		if err := r.check(); err != nil {
-			return err.below(fmt.Sprintf("approvals[%d]", i))
-		}
-		if seen[r.Name] {
-			return Errorf(CodeConflict, fmt.Sprintf("approvals[%d].name", i), "names %s a second time", r.Name)
-		}
-		seen[r.Name] = true
-	}
-	return nil
+	return cmp.Or(
+		atMost("approvals", len(rules), approvalRulesMax, "lists %d rules"),
+		each("approvals", rules, (*ApprovalRule).check),
+		distinct("approvals", rules, ".name", func(r *ApprovalRule) string { return r.Name }),
+	)
 }
 
 // check checks the condition of a rule. at is the prefix of its fields.
 func (w *ApprovalWhen) check(at string) *Error {
-	if err := oneOf(at+"min_risk", w.MinRisk, Risks); err != nil {
-		return err
-	}
-	for _, pattern := range []struct{ field, value string }{{at + "source", w.Source}, {at + "target", w.Target}} {
-		if pattern.value != "" {
-			if err := checkPattern(pattern.field, pattern.value); err != nil {
-				return err
-			}
+	optionalPattern := func(field, value string) *Error {
+		if value == "" {
+			return nil
 		}
-	}
-	if err := optionalID(at+"capability", w.Capability); err != nil {
-		return err
+		return checkPattern(at+field, value)
 	}
 	return cmp.Or(
+		oneOf(at+"min_risk", w.MinRisk, Risks),
+		optionalPattern("source", w.Source),
+		optionalPattern("target", w.Target),
+		optionalID(at+"capability", w.Capability),
 		oneOf(at+"type", w.Type, Types),
 		oneOf(at+"complexity", w.Complexity, Complexities),
 		between(at+"min_tokens", w.MinTokens, 0, TokensMax),
@@ -188,10 +167,7 @@ func (w *ApprovalWhen) check(at string) *Error {
 }
 
 func (r *ApprovalRule) check() *Error {
-	if err := cmp.Or(checkID("name", r.Name), r.If.check("if.")); err != nil {
-		return err
-	}
-	return cmp.Or(optionalID("by", r.By), checkApprovalTime("", r.TimeoutMS, r.OnTimeout))
+	return cmp.Or(checkID("name", r.Name), r.If.check("if."), optionalID("by", r.By), checkApprovalTime("", r.TimeoutMS, r.OnTimeout))
 }
 
 // Limits bound a handoff and everything that follows from it: its lineage. An absent limit does not
@@ -296,27 +272,22 @@ func (l *Limits) Of(dimension string) (limit int64, bounded bool) {
 		return 0, false
 	}
 	limits := map[string]*int64{"max_handoffs": l.MaxHandoffs, "max_agents": l.MaxAgents, "max_tokens": l.MaxTokens, "max_cost_micros": l.MaxCostMicros}
-	if n := limits[dimension]; n != nil {
-		return *n, true
-	}
-	return 0, false
+	n := limits[dimension]
+	return deref(n), n != nil
 }
 
 // Bounded returns the part of a that the limits bound.
 func (l *Limits) Bounded(a Amounts) Amounts {
-	if l == nil || l.MaxHandoffs == nil {
-		a.Handoffs = 0
+	if l == nil {
+		return Amounts{}
 	}
-	if l == nil || l.MaxAgents == nil {
-		a.Agents = 0
+	bounded := func(amount int64, limit *int64) int64 {
+		if limit == nil {
+			return 0
+		}
+		return amount
 	}
-	if l == nil || l.MaxTokens == nil {
-		a.Tokens = 0
-	}
-	if l == nil || l.MaxCostMicros == nil {
-		a.CostMicros = 0
-	}
-	return a
+	return Amounts{bounded(a.Handoffs, l.MaxHandoffs), bounded(a.Agents, l.MaxAgents), bounded(a.Tokens, l.MaxTokens), bounded(a.CostMicros, l.MaxCostMicros)}
 }
 
 // Total returns how much of its limits a handoff has taken: used, reserved and spent.
@@ -342,50 +313,34 @@ func (l *Limits) validate(field string) *Error {
 	if l == nil {
 		return nil
 	}
-	for _, limit := range []struct {
-		name       string
-		value      *int64
-		least, top int64
-	}{
-		{"max_handoffs", l.MaxHandoffs, 0, MaxHandoffsMax},
-		{"max_depth", l.MaxDepth, 0, MaxDepthMax},
-		{"max_agents", l.MaxAgents, 1, MaxAgentsMax},
-		{"max_tokens", l.MaxTokens, 0, TokensMax},
-		{"max_cost_micros", l.MaxCostMicros, 0, MaxCostMicrosMax},
-		{"max_time_ms", l.MaxTimeMS, MaxTimeMinMS, MaxTimeMaxMS},
-		{"share_percent", l.SharePercent, 0, 100},
-	} {
-		if limit.value == nil {
-			continue
-		}
-		if err := between(field+"."+limit.name, *limit.value, limit.least, limit.top); err != nil {
-			return err
-		}
-	}
-	return oneOf(field+".on_exhausted", l.OnExhausted, BudgetActions)
+	return cmp.Or(
+		optionalBetween(field+".max_handoffs", l.MaxHandoffs, 0, MaxHandoffsMax),
+		optionalBetween(field+".max_depth", l.MaxDepth, 0, MaxDepthMax),
+		optionalBetween(field+".max_agents", l.MaxAgents, 1, MaxAgentsMax),
+		optionalBetween(field+".max_tokens", l.MaxTokens, 0, TokensMax),
+		optionalBetween(field+".max_cost_micros", l.MaxCostMicros, 0, MaxCostMicrosMax),
+		optionalBetween(field+".max_time_ms", l.MaxTimeMS, MaxTimeMinMS, MaxTimeMaxMS),
+		optionalBetween(field+".share_percent", l.SharePercent, 0, 100),
+		oneOf(field+".on_exhausted", l.OnExhausted, BudgetActions),
+	)
+}
+
+// bounds returns the limits but the share.
+func (l *Limits) bounds() []**int64 {
+	return []**int64{&l.MaxHandoffs, &l.MaxDepth, &l.MaxAgents, &l.MaxTokens, &l.MaxCostMicros, &l.MaxTimeMS}
 }
 
 // Over returns each limit of l, or of other if l has none: a package's over those of its class.
 func (l *Limits) Over(other *Limits) *Limits {
 	if l == nil || other == nil {
-		if l == nil {
-			return other
-		}
-		return l
+		return cmp.Or(l, other)
 	}
 	both := *l
-	for _, f := range []struct{ own, other **int64 }{
-		{&both.MaxHandoffs, &other.MaxHandoffs}, {&both.MaxDepth, &other.MaxDepth}, {&both.MaxAgents, &other.MaxAgents},
-		{&both.MaxTokens, &other.MaxTokens}, {&both.MaxCostMicros, &other.MaxCostMicros}, {&both.MaxTimeMS, &other.MaxTimeMS},
-		{&both.SharePercent, &other.SharePercent},
-	} {
-		if *f.own == nil {
-			*f.own = *f.other
-		}
+	theirs := other.bounds()
+	for i, own := range both.bounds() {
+		*own = cmp.Or(*own, *theirs[i])
 	}
-	if both.OnExhausted == "" {
-		both.OnExhausted = other.OnExhausted
-	}
+	both.SharePercent, both.OnExhausted = cmp.Or(l.SharePercent, other.SharePercent), cmp.Or(l.OnExhausted, other.OnExhausted)
 	return &both
 }
 
@@ -395,12 +350,10 @@ func (l *Limits) Within(cap *Limits) *Limits {
 		return l.Over(cap)
 	}
 	both := *l.Over(cap)
-	for _, f := range []struct{ own, cap **int64 }{
-		{&both.MaxHandoffs, &cap.MaxHandoffs}, {&both.MaxDepth, &cap.MaxDepth}, {&both.MaxAgents, &cap.MaxAgents},
-		{&both.MaxTokens, &cap.MaxTokens}, {&both.MaxCostMicros, &cap.MaxCostMicros}, {&both.MaxTimeMS, &cap.MaxTimeMS},
-	} {
-		if *f.cap != nil && **f.cap < **f.own {
-			*f.own = *f.cap
+	caps := cap.bounds()
+	for i, own := range both.bounds() {
+		if cap := *caps[i]; cap != nil && *cap < **own {
+			*own = cap
 		}
 	}
 	return &both

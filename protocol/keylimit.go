@@ -49,20 +49,11 @@ const (
 
 // checkKeyLimits checks limits by key.
 func checkKeyLimits(field string, limits []KeyLimit) *Error {
-	if n := len(limits); n > KeyLimitsMax {
-		return Errorf(CodeTooLarge, field, "lists %d limits, at most %d are allowed", n, KeyLimitsMax)
-	}
-	seen := map[string]bool{}
-	for i, l := range limits {
-		if err := l.check(); err != nil {
-			return err.below(fmt.Sprintf("%s[%d]", field, i))
-		}
-		if seen[l.Key] {
-			return Errorf(CodeConflict, fmt.Sprintf("%s[%d].key", field, i), "names %s a second time", l.Key)
-		}
-		seen[l.Key] = true
-	}
-	return nil
+	return cmp.Or(
+		atMost(field, len(limits), KeyLimitsMax, "lists %d limits"),
+		each(field, limits, (*KeyLimit).check),
+		distinct(field, limits, ".key", func(l *KeyLimit) string { return l.Key }),
+	)
 }
 
 func (l *KeyLimit) check() *Error {
@@ -81,10 +72,8 @@ func (l *KeyLimit) check() *Error {
 	case l.Rate != 0 && l.PerMS == 0:
 		return Errorf(CodeMissing, "per_ms", "is missing: the span of the rate, such as 60000 for a minute")
 	}
-	if err := cmp.Or(between("max_concurrency", int64(l.MaxConcurrency), 0, KeyConcurrencyMax), between("rate", int64(l.Rate), 0, KeyRateMax)); err != nil || l.PerMS == 0 {
-		return err
-	}
-	return between("per_ms", l.PerMS, KeyPerMinMS, KeyPerMaxMS)
+	return cmp.Or(between("max_concurrency", l.MaxConcurrency, 0, KeyConcurrencyMax), between("rate", l.Rate, 0, KeyRateMax),
+		zeroOrBetween("per_ms", l.PerMS, KeyPerMinMS, KeyPerMaxMS))
 }
 
 // KeyLimitsOf returns the limits of a package at an agent by their resolved keys, in the order of

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -433,10 +434,7 @@ func (p *Price) validate(field string) *Error {
 	if p == nil {
 		return nil
 	}
-	if err := between(field+".in_micros_per_mtok", p.InMicros, 0, UsageMax); err != nil {
-		return err
-	}
-	return between(field+".out_micros_per_mtok", p.OutMicros, 0, UsageMax)
+	return cmp.Or(between(field+".in_micros_per_mtok", p.InMicros, 0, UsageMax), between(field+".out_micros_per_mtok", p.OutMicros, 0, UsageMax))
 }
 
 // Of returns a usage with its cost, if it has tokens and no cost. Tokens that may be input or

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -120,19 +121,10 @@ func (d WorkDecision) Validate() error {
 }
 
 func (d *WorkDecision) validate() *Error {
-	if err := required("description", d.Description); err != nil {
+	if err := cmp.Or(required("description", d.Description),
+		notLonger("id", d.ID, DecisionIDBytesMax), checkName("id", d.ID),
+		checkReason("description", d.Description), checkReason("rationale", d.Rationale)); err != nil {
 		return err
-	}
-	if len(d.ID) > DecisionIDBytesMax {
-		return tooLarge("id", len(d.ID), DecisionIDBytesMax)
-	}
-	if err := checkName("id", d.ID); err != nil {
-		return err
-	}
-	for _, text := range []struct{ field, value string }{{"description", d.Description}, {"rationale", d.Rationale}} {
-		if len(text.value) > ReasonBytesMax {
-			return tooLarge(text.field, len(text.value), ReasonBytesMax)
-		}
 	}
 	if d.Risk == "" {
 		return Errorf(CodeMissing, "risk", "is missing: low, medium or high")

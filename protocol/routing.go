@@ -47,6 +47,13 @@ type FleetRouting struct {
 	By RouteBy `json:"by,omitempty"`
 }
 
+func (r *FleetRouting) validate() *Error {
+	if r == nil {
+		return nil
+	}
+	return oneOf("routing.by", r.By, RouteBys)
+}
+
 func (r *RoutingRules) validate(target Target, group bool) *Error {
 	if r == nil {
 		return nil
@@ -57,12 +64,10 @@ func (r *RoutingRules) validate(target Target, group bool) *Error {
 	if group && r.OnUnknown == OnOpenWait {
 		return Errorf(CodeConflict, "routing.on_unknown", "does not go with a group: name existing agents")
 	}
-	if err := cmp.Or(oneOf("routing.on_open", r.OnOpen, OnOpens), oneOf("routing.by", r.By, RouteBys)); err != nil {
-		return err
-	}
 	const field = "routing.ranked"
-	if len(r.Ranked) > RankedMax {
-		return Errorf(CodeTooLarge, field, "has %d agents, at most %d are allowed", len(r.Ranked), RankedMax)
+	if err := cmp.Or(oneOf("routing.on_open", r.OnOpen, OnOpens), oneOf("routing.by", r.By, RouteBys),
+		atMost(field, len(r.Ranked), RankedMax, "has %d agents")); err != nil {
+		return err
 	}
 	if len(r.Ranked) > 0 && target.Capability != "" {
 		return Errorf(CodeConflict, field, "does not go with target.capability: an agent with the capability is chosen")
@@ -123,21 +128,11 @@ const (
 var experimentUnits = []ExperimentUnit{UnitTicket, UnitConversation, UnitWorkflow}
 
 func checkExperiments(all []Experiment) *Error {
-	if n := len(all); n > experimentsMax {
-		return Errorf(CodeTooLarge, "experiments", "lists %d experiments, at most %d are allowed", n, experimentsMax)
-	}
-	seen := map[string]bool{}
-	for i, e := range all {
-		at := fmt.Sprintf("experiments[%d]", i)
-		if err := e.check(); err != nil {
-			return err.below(at)
-		}
-		if seen[e.Name] {
-			return Errorf(CodeConflict, at+".name", "names %s a second time", e.Name)
-		}
-		seen[e.Name] = true
-	}
-	return nil
+	return cmp.Or(
+		atMost("experiments", len(all), experimentsMax, "lists %d experiments"),
+		each("experiments", all, (*Experiment).check),
+		distinct("experiments", all, ".name", func(e *Experiment) string { return e.Name }),
+	)
 }
 
 func (e *Experiment) check() *Error {
@@ -147,29 +142,21 @@ func (e *Experiment) check() *Error {
 	if n := len(e.Variants); n < 1 || n > variantsMax {
 		return Errorf(CodeInvalid, "variants", "must be from 1 to %d, not %d", variantsMax, n)
 	}
-	seen, weights := map[string]bool{}, int64(0)
-	for i, v := range e.Variants {
-		at := fmt.Sprintf("variants[%d]", i)
-		if err := v.check(); err != nil {
-			return err.below(at)
-		}
-		if seen[v.Name] {
-			return Errorf(CodeConflict, at+".name", "names %s a second time", v.Name)
-		}
-		seen[v.Name], weights = true, weights+v.Weight
+	if err := cmp.Or(
+		each("variants", e.Variants, (*Variant).check),
+		distinct("variants", e.Variants, ".name", func(v *Variant) string { return v.Name }),
+	); err != nil {
+		return err
 	}
-	if weights == 0 {
+	if !slices.ContainsFunc(e.Variants, func(v Variant) bool { return v.Weight > 0 }) {
 		return Errorf(CodeInvalid, "variants", "have no weight: one of them must have 1 or more")
 	}
 	return nil
 }
 
 func (v *Variant) check() *Error {
-	if err := checkID("name", v.Name); err != nil {
+	if err := cmp.Or(checkID("name", v.Name), between("weight", v.Weight, 0, variantWeightMax)); err != nil {
 		return err
-	}
-	if v.Weight < 0 || v.Weight > variantWeightMax {
-		return Errorf(CodeInvalid, "weight", "must be from 0 to %d, not %d", variantWeightMax, v.Weight)
 	}
 	switch t := v.Target; {
 	case len(t.Agents) > 0:
@@ -177,13 +164,6 @@ func (v *Variant) check() *Error {
 	case t.Agent != "" && t.Capability != "":
 		return Errorf(CodeConflict, "target", "names an agent and a capability; give one of them")
 	}
-	if err := cmp.Or(optionalID("target.agent", v.Target.Agent), optionalID("target.capability", v.Target.Capability)); err != nil {
-		return err
-	}
-	if v.Routing != nil {
-		if err := oneOf("routing.by", v.Routing.By, RouteBys); err != nil {
-			return err
-		}
-	}
-	return v.Policy.validate("policy")
+	return cmp.Or(optionalID("target.agent", v.Target.Agent), optionalID("target.capability", v.Target.Capability),
+		v.Routing.validate(), v.Policy.validate("policy"))
 }

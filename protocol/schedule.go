@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -131,10 +132,7 @@ func (s *Schedule) Validate() error {
 	case len(s.Zone) > zoneBytesMax:
 		return Errorf(CodeInvalid, "zone", "is %q, which is no time zone", wirejson.Clip(s.Zone))
 	}
-	if err := oneOf("overlap", s.Overlap, Overlaps); err != nil {
-		return err
-	}
-	if err := oneOf("missed", s.Missed, MissedModes); err != nil {
+	if err := cmp.Or(oneOf("overlap", s.Overlap, Overlaps), oneOf("missed", s.Missed, MissedModes)); err != nil {
 		return err
 	}
 	if n := max(len(s.Firing), len(s.Waiting)); n > max(ScheduleMissedMax, ScheduleWaitingMax) {

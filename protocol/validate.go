@@ -197,35 +197,21 @@ func checkTarget(field string, t Target, source string) *Error {
 }
 
 func checkAgents(p *Package) *Error {
-	if n := len(p.Target.Agents); n > AgentsMax {
-		return Errorf(CodeTooLarge, "target.agents", "names %d agents, at most %d are allowed", n, AgentsMax)
+	const field = "target.agents"
+	all := p.Target.Agents
+	if err := atMost(field, len(all), AgentsMax, "names %d agents"); err != nil {
+		return err
 	}
-	seen := make(map[string]bool, len(p.Target.Agents))
-	for i, agent := range p.Target.Agents {
-		field := fmt.Sprintf("target.agents[%d]", i)
-		if err := checkAgent(field, agent); err != nil {
-			return err
+	return cmp.Or(each(field, all, func(agent *string) *Error {
+		if *agent == p.Source {
+			return Errorf(CodeConflict, "", "is the source itself; an agent cannot hand off to itself")
 		}
-		if agent == p.Source {
-			return Errorf(CodeConflict, field, "is the source itself; an agent cannot hand off to itself")
-		}
-		if seen[agent] {
-			return Errorf(CodeConflict, field, "names %s a second time", agent)
-		}
-		seen[agent] = true
-	}
-	return nil
+		return checkAgent("", *agent)
+	}), distinct(field, all, "", itself))
 }
 
 func checkTask(field string, t *Task) *Error {
-	err := required("description", t.Description)
-	if err == nil {
-		err = checkName("id", t.ID)
-	}
-	if err == nil {
-		err = checkName("type", t.Type)
-	}
-	if err != nil {
+	if err := cmp.Or(required("description", t.Description), checkName("id", t.ID), checkName("type", t.Type)); err != nil {
 		return err.below(field)
 	}
 	return nil
@@ -301,7 +287,7 @@ func checkNumbers(p *Package) *Error {
 	if own := p.Policy.WorkTimeoutMS; own != nil && e.TimeoutMS > 0 && *own != e.TimeoutMS {
 		return Errorf(CodeConflict, "expectations.timeout_ms", "is %d and policy.work_timeout_ms is %d; they mean the same, give one", e.TimeoutMS, *own)
 	}
-	if err := cmp.Or(between("expectations.max_iterations", int64(e.MaxIterations), 0, IterationsMax),
+	if err := cmp.Or(between("expectations.max_iterations", e.MaxIterations, 0, IterationsMax),
 		checkAmount("constraints.budget", p.Constraints.Budget),
 		checkLimits(p),
 		oneOf("constraints.complexity", p.Constraints.Complexity, Complexities)); err != nil {
@@ -328,32 +314,21 @@ func checkNumbers(p *Package) *Error {
 // checkDeciders checks the deciders; each may occur once.
 func checkDeciders(names []string) *Error {
 	const field = "autonomy_budget.deciders"
-	if len(names) > DecidersMax {
-		return Errorf(CodeTooLarge, field, "names %d agents, at most %d are allowed", len(names), DecidersMax)
-	}
-	for i, name := range names {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if err := checkID(at, name); err != nil {
-			return err
-		}
-		if slices.Contains(names[:i], name) {
-			return Errorf(CodeConflict, at, "names %s a second time", name)
-		}
-	}
-	return nil
+	return cmp.Or(
+		atMost(field, len(names), DecidersMax, "names %d agents"),
+		each(field, names, func(name *string) *Error { return checkID("", *name) }),
+		distinct(field, names, "", itself),
+	)
 }
 
 func checkRequirements(p *Package) *Error {
-	if n := len(p.RequiredCapabilities); n > RequiredCapabilitiesMax {
-		return Errorf(CodeTooLarge, "required_capabilities", "lists %d capabilities, at most %d are allowed", n, RequiredCapabilitiesMax)
-	}
-	for i, c := range p.RequiredCapabilities {
-		field := fmt.Sprintf("required_capabilities[%d]", i)
-		if err := cmp.Or(checkID(field+".id", c.ID), checkProficiency(field+".min_proficiency", c.MinProficiency)); err != nil {
-			return err
-		}
-	}
-	return nil
+	const field = "required_capabilities"
+	return cmp.Or(
+		atMost(field, len(p.RequiredCapabilities), RequiredCapabilitiesMax, "lists %d capabilities"),
+		each(field, p.RequiredCapabilities, func(c *RequiredCapability) *Error {
+			return cmp.Or(checkID("id", c.ID), checkProficiency("min_proficiency", c.MinProficiency))
+		}),
+	)
 }
 
 func checkWellFormed(p *Package) *Error {
@@ -375,48 +350,39 @@ func checkWellFormed(p *Package) *Error {
 // checkMembers checks the recipients of a group of different packages. An agent that occurs twice
 // gets two handoffs.
 func checkMembers(p *Package) *Error {
-	switch n := len(p.Members); {
-	case p.Members == nil:
-		return nil
-	case n == 0:
+	if p.Members != nil && len(p.Members) == 0 {
 		return Errorf(CodeMissing, "members", "is present but empty; leave it out or fill it in")
-	case n > ChildrenMax:
-		return Errorf(CodeTooLarge, "members", "lists %d members, at most %d are allowed", n, ChildrenMax)
 	}
-	for i := range p.Members {
-		if err := checkMember(fmt.Sprintf("members[%d]", i), &p.Members[i], p.Source); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		atMost("members", len(p.Members), ChildrenMax, "lists %d members"),
+		each("members", p.Members, func(m *Member) *Error { return m.check(p.Source) }),
+	)
 }
 
-func checkMember(field string, m *Member, source string) *Error {
+func (m *Member) check(source string) *Error {
 	switch given := m.Target.given(); {
 	case len(m.Target.Agents) > 0:
-		return Errorf(CodeConflict, field+".target.agents", "is for a whole package; a member is one agent or one capability")
+		return Errorf(CodeConflict, "target.agents", "is for a whole package; a member is one agent or one capability")
 	case given == 0:
-		return Errorf(CodeMissing, field+".target", "is missing: name an agent or a capability")
+		return Errorf(CodeMissing, "target", "is missing: name an agent or a capability")
 	case given > 1:
-		return Errorf(CodeConflict, field+".target", "names both an agent and a capability; choose one")
+		return Errorf(CodeConflict, "target", "names both an agent and a capability; choose one")
 	}
-	if err := checkTarget(field+".target", m.Target, source); err != nil {
+	if err := checkTarget("target", m.Target, source); err != nil {
 		return err
 	}
-	if m.Reason != "" {
-		if err := required(field+".reason", m.Reason); err != nil {
-			return err
-		}
+	if m.Reason != "" && strings.TrimSpace(m.Reason) == "" {
+		return required("reason", m.Reason)
 	}
-	if err := oneOf(field+".priority", m.Priority, Priorities); err != nil {
+	if err := oneOf("priority", m.Priority, Priorities); err != nil {
 		return err
 	}
 	if m.Task != nil {
-		if err := checkTask(field+".task", m.Task); err != nil {
+		if err := checkTask("task", m.Task); err != nil {
 			return err
 		}
 	}
-	return checkArtifacts(field+".artifacts", m.Artifacts)
+	return checkArtifacts("artifacts", m.Artifacts)
 }
 
 // checkReturn checks the return protocol.
@@ -456,8 +422,8 @@ func checkCounted(p *Package, r *ReturnProtocol) *Error {
 		}
 		return nil
 	}
-	if n := len(r.From); n > ChildrenMax {
-		return Errorf(CodeTooLarge, "return.from", "names %d agents, at most %d are allowed", n, ChildrenMax)
+	if err := atMost("return.from", len(r.From), ChildrenMax, "names %d agents"); err != nil {
+		return err
 	}
 	left := map[string]bool{} // recipients not named yet
 	for _, agent := range p.Recipients() {
@@ -530,74 +496,61 @@ func checkContext(c *Context) *Error {
 			return Errorf(CodeMissing, f.field, "is present but empty; leave it out or fill it in")
 		}
 	}
+	conversation := ""
 	if c.ConversationID != nil {
-		if err := checkName("context.conversation_id", *c.ConversationID); err != nil {
-			return err
-		}
+		conversation = *c.ConversationID
 	}
-	for _, f := range []struct{ field, name string }{
-		{"context.workflow_id", c.WorkflowID}, {"context.user_id", c.UserID},
-		{"context.correlation_id", c.CorrelationID}, {"context.trace_id", c.TraceID},
-		{"context.phase", c.Phase}, {"context.next_phase", c.NextPhase},
-	} {
-		if err := checkName(f.field, f.name); err != nil {
-			return err
-		}
-	}
-	return cmp.Or(c.HistoryTransfer.check(), checkFiles(c), checkPrevious(c.Previous), checkArtifacts("context.artifacts", c.Artifacts))
+	return cmp.Or(checkName("context.conversation_id", conversation),
+		checkName("context.workflow_id", c.WorkflowID), checkName("context.user_id", c.UserID),
+		checkName("context.correlation_id", c.CorrelationID), checkName("context.trace_id", c.TraceID),
+		checkName("context.phase", c.Phase), checkName("context.next_phase", c.NextPhase),
+		c.HistoryTransfer.check(), checkFiles(c), checkPrevious(c.Previous), checkArtifacts("context.artifacts", c.Artifacts))
 }
 
 func (t *HistoryTransfer) check() *Error {
 	const field = "context.history_transfer."
 	return cmp.Or(
 		oneOf(field+"mode", t.Mode, TransferModes),
-		between(field+"max_messages", int64(t.MaxMessages), 0, HistoryMessagesMax),
-		between(field+"max_tokens", int64(t.MaxTokens), 0, TokensMax),
-		between(field+"omitted", int64(t.Omitted), 0, HistoryMessagesMax),
-		between(field+"original_tokens", int64(t.OriginalTokens), 0, TokensMax),
-		between(field+"tokens", int64(t.Tokens), 0, TokensMax),
+		between(field+"max_messages", t.MaxMessages, 0, HistoryMessagesMax),
+		between(field+"max_tokens", t.MaxTokens, 0, TokensMax),
+		between(field+"omitted", t.Omitted, 0, HistoryMessagesMax),
+		between(field+"original_tokens", t.OriginalTokens, 0, TokensMax),
+		between(field+"tokens", t.Tokens, 0, TokensMax),
 		oneOf(field+"by", t.By, SummaryBys),
 	)
 }
 
 func checkFiles(c *Context) *Error {
-	for i, f := range c.RelevantFiles {
-		if f.Path == "" {
-			return Errorf(CodeMissing, fmt.Sprintf("context.relevant_files[%d].path", i), "is missing or empty")
+	path := func(path string) *Error {
+		if path == "" {
+			return Errorf(CodeMissing, "path", "is missing or empty")
 		}
+		return nil
 	}
-	for i, f := range c.FilesInProgress {
-		field := fmt.Sprintf("context.files_in_progress[%d]", i)
-		if f.Path == "" {
-			return Errorf(CodeMissing, field+".path", "is missing or empty")
-		}
-		if err := oneOf(field+".lock_type", f.LockType, LockTypes); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(
+		each("context.relevant_files", c.RelevantFiles, func(f *FileReference) *Error { return path(f.Path) }),
+		each("context.files_in_progress", c.FilesInProgress, func(f *FileLock) *Error {
+			return cmp.Or(path(f.Path), oneOf("lock_type", f.LockType, LockTypes))
+		}),
+	)
 }
 
 func checkArtifacts(field string, all Artifacts) *Error {
 	if all.List != nil && all.ByName != nil {
 		return Errorf(CodeConflict, field, "is given both as a list and by name")
 	}
-	for i, a := range all.List {
-		at := fmt.Sprintf("%s[%d]", field, i)
+	return each(field, all.List, func(a *Artifact) *Error {
 		if a.ID == "" && a.Name == "" && a.Path == "" {
-			return Errorf(CodeMissing, at, "has neither id nor name nor path")
+			return Errorf(CodeMissing, "", "has neither id nor name nor path")
 		}
-		if err := oneOf(at+".status", a.Status, ArtifactStatuses); err != nil {
-			return err
-		}
-	}
-	return nil
+		return oneOf("status", a.Status, ArtifactStatuses)
+	})
 }
 
 // checkNext checks the rules for results without a command.
 func checkNext(p *Package) *Error {
-	if n := len(p.Next); n > nextRulesMax {
-		return Errorf(CodeTooLarge, "next", "has %d rules, at most %d are allowed", n, nextRulesMax)
+	if err := atMost("next", len(p.Next), nextRulesMax, "has %d rules"); err != nil {
+		return err
 	}
 	for i := range p.Next {
 		rule, field := &p.Next[i], fmt.Sprintf("next[%d]", i)
@@ -639,12 +592,7 @@ func (r *NextRule) validate() *Error {
 			return Errorf(CodeConflict, "goto", "has an update of its own; a rule has one update, for all")
 		}
 	}
-	if r.Times != 0 {
-		if err := between("times", int64(r.Times), 1, NextTimesMax); err != nil {
-			return err
-		}
-	}
-	if err := between("taken", int64(r.Taken), 0, NextTimesMax); err != nil {
+	if err := cmp.Or(zeroOrBetween("times", r.Times, 1, NextTimesMax), between("taken", r.Taken, 0, NextTimesMax)); err != nil {
 		return err
 	}
 	if err := r.If.validate(); err != nil {
@@ -676,10 +624,8 @@ func (c *NextCondition) validate() *Error {
 		return Errorf(CodeConflict, "variable", "is compared in %d ways; a rule has one comparison", operators)
 	case c.In != nil && len(c.In) == 0:
 		return Errorf(CodeInvalid, "in", "lists no value")
-	case len(c.In) > nextValuesMax:
-		return Errorf(CodeTooLarge, "in", "lists %d values, at most %d are allowed", len(c.In), nextValuesMax)
 	}
-	return checkName("variable", c.Variable)
+	return cmp.Or(atMost("in", len(c.In), nextValuesMax, "lists %d values"), checkName("variable", c.Variable))
 }
 
 // Building blocks of the checks. An optional field passes if it is empty.
@@ -751,12 +697,61 @@ func chosen[T ~string](field string, value T, all []T) *Error {
 	return oneOf(field, value, all)
 }
 
-func between(field string, n, least, most int64) *Error {
-	if n < least || n > most {
+func between[N int | int64](field string, n N, least, most int64) *Error {
+	if n := int64(n); n < least || n > most {
 		return Errorf(CodeInvalid, field, "must be from %d to %d, not %d", least, most, n)
 	}
 	return nil
 }
+
+// optionalBetween is between for a number that may be absent: nil.
+func optionalBetween[N int | int64](field string, n *N, least, most int64) *Error {
+	if n == nil {
+		return nil
+	}
+	return between(field, *n, least, most)
+}
+
+// zeroOrBetween is between for a number that is 0 if it is absent.
+func zeroOrBetween[N int | int64](field string, n N, least, most int64) *Error {
+	if n == 0 {
+		return nil
+	}
+	return between(field, n, least, most)
+}
+
+// atMost refuses a list with more than so many items; it says how many there are of which.
+func atMost(field string, n, most int, has string) *Error {
+	if n > most {
+		return Errorf(CodeTooLarge, field, "%s, at most %d are allowed", fmt.Sprintf(has, n), most)
+	}
+	return nil
+}
+
+// each checks the items of a list.
+func each[T any](field string, list []T, check func(item *T) *Error) *Error {
+	for i := range list {
+		if err := check(&list[i]); err != nil {
+			return err.below(fmt.Sprintf("%s[%d]", field, i))
+		}
+	}
+	return nil
+}
+
+// distinct refuses an item whose name an earlier one has. field is that of the name in the item.
+func distinct[T any](field string, list []T, name string, nameOf func(item *T) string) *Error {
+	seen := make(map[string]bool, len(list))
+	for i := range list {
+		of := nameOf(&list[i])
+		if seen[of] {
+			return Errorf(CodeConflict, fmt.Sprintf("%s[%d]%s", field, i, name), "names %s a second time", of)
+		}
+		seen[of] = true
+	}
+	return nil
+}
+
+func itself(name *string) string { return *name }
 
 func checkAmount(field string, amount *float64) *Error {
 	if amount != nil && !(*amount >= 0 && *amount <= BudgetMax) { // NaN is neither

@@ -14,55 +14,33 @@ func (p Profile) Validate() error {
 }
 
 func (p *Profile) validate() *Error {
-	if err := cmp.Or(checkAgent("id", p.ID), checkName("name", p.Name)); err != nil {
-		return err
-	}
-	if err := cmp.Or(optionalID("specialization", p.Specialization), checkCapabilities(p.Capabilities)); err != nil {
-		return err
-	}
-	if n := len(p.Examples); n > examplesMax {
-		return Errorf(CodeTooLarge, "examples", "lists %d examples, at most %d are allowed", n, examplesMax)
-	}
-	if err := cmp.Or(between("max_concurrency", int64(p.MaxConcurrency), 0, ConcurrencyMax),
+	if err := cmp.Or(checkAgent("id", p.ID), checkName("name", p.Name),
+		optionalID("specialization", p.Specialization), checkCapabilities(p.Capabilities),
+		atMost("examples", len(p.Examples), examplesMax, "lists %d examples"),
+		between("max_concurrency", p.MaxConcurrency, 0, ConcurrencyMax),
 		between("max_execution_time_ms", p.MaxExecutionMS, 0, WorkTimeoutMaxMS),
 		p.Price.validate("price"),
-		oneOf("max_risk", p.MaxRisk, Risks)); err != nil {
-		return err
-	}
-	if err := optionalAgent("escalates_to", p.EscalatesTo); err != nil {
+		oneOf("max_risk", p.MaxRisk, Risks),
+		optionalAgent("escalates_to", p.EscalatesTo)); err != nil {
 		return err
 	}
 	if p.EscalatesTo == p.ID {
 		return Errorf(CodeConflict, "escalates_to", "is the agent itself")
 	}
-	if err := p.validateEdges(); err != nil {
-		return err
-	}
-	if p.PollPatienceMS != 0 {
-		if err := between("poll_patience_ms", p.PollPatienceMS, pollPatienceMinMS, PollPatienceMaxMS); err != nil {
-			return err
-		}
-	}
-	if err := cmp.Or(checkAmount("autonomy_budget", p.AutonomyBudget),
+	return cmp.Or(checkPatterns("hands_to", p.HandsTo),
+		checkPatterns("accepts_from", p.AcceptsFrom),
+		oneOf("handoffs", p.Handoffs, HandoffModes),
+		oneOf("on_barred", p.OnBarred, BarredModes),
+		zeroOrBetween("poll_patience_ms", p.PollPatienceMS, pollPatienceMinMS, PollPatienceMaxMS),
+		checkAmount("autonomy_budget", p.AutonomyBudget),
 		oneOf("approve", p.Approve, Approves),
 		p.Policy.validate("policy"),
 		checkPatterns("scopes", p.Scopes),
 		p.Breaker.validate("breaker"),
 		p.Contract.validate("contract"),
 		checkKeyLimits("limits_by", p.LimitsBy),
-		between("max_context_tokens", int64(p.MaxContextTokens), 0, TokensMax)); err != nil {
-		return err
-	}
-	return cmp.Or(wellFormed(profileShape, p), p.checkSize())
-}
-
-func (p *Profile) validateEdges() *Error {
-	return cmp.Or(
-		checkPatterns("hands_to", p.HandsTo),
-		checkPatterns("accepts_from", p.AcceptsFrom),
-		oneOf("handoffs", p.Handoffs, HandoffModes),
-		oneOf("on_barred", p.OnBarred, BarredModes),
-	)
+		between("max_context_tokens", p.MaxContextTokens, 0, TokensMax),
+		wellFormed(profileShape, p), p.checkSize())
 }
 
 func (p *Profile) checkSize() *Error {
@@ -77,21 +55,13 @@ func (p *Profile) checkSize() *Error {
 }
 
 func checkCapabilities(list []Capability) *Error {
-	if len(list) > capabilitiesMax {
-		return Errorf(CodeTooLarge, "capabilities", "lists %d capabilities, at most %d are allowed", len(list), capabilitiesMax)
-	}
-	seen := make(map[string]bool, len(list))
-	for i, c := range list {
-		field := fmt.Sprintf("capabilities[%d]", i)
-		if err := cmp.Or(checkID(field+".id", c.ID), checkProficiency(field+".proficiency", c.Proficiency)); err != nil {
-			return err
-		}
-		if seen[c.ID] {
-			return Errorf(CodeConflict, field+".id", "names %s a second time", c.ID)
-		}
-		seen[c.ID] = true
-	}
-	return nil
+	return cmp.Or(
+		atMost("capabilities", len(list), capabilitiesMax, "lists %d capabilities"),
+		each("capabilities", list, func(c *Capability) *Error {
+			return cmp.Or(checkID("id", c.ID), checkProficiency("proficiency", c.Proficiency))
+		}),
+		distinct("capabilities", list, ".id", func(c *Capability) string { return c.ID }),
+	)
 }
 
 // Validate checks an acknowledgement: a refusal and a deferral need a reason, a conditional at
@@ -111,20 +81,14 @@ func CheckExtension(ms int64) error {
 }
 
 func (a *Ack) validate() *Error {
-	if err := cmp.Or(required("status", string(a.Status)), oneOf("status", a.Status, AckStatuses), checkReason("reason", a.Reason)); err != nil {
-		return err
-	}
-	if err := cmp.Or(optionalID("reason_code", a.ReasonCode), optionalAgent("suggested_alternative", a.SuggestedAlternative)); err != nil {
-		return err
-	}
-	if err := cmp.Or(between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS),
+	return cmp.Or(required("status", string(a.Status)), oneOf("status", a.Status, AckStatuses), checkReason("reason", a.Reason),
+		optionalID("reason_code", a.ReasonCode), optionalAgent("suggested_alternative", a.SuggestedAlternative),
+		between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS),
 		between("estimated_completion_ms", a.EstimatedCompletionMS, 0, EstimateMaxMS),
 		checkNeeds("needs_context", a.NeedsContext),
 		checkNeeds("needs_permission", a.NeedsPermission),
-		a.checkFit()); err != nil {
-		return err
-	}
-	return wellFormed(ackShape, a)
+		a.checkFit(),
+		wellFormed(ackShape, a))
 }
 
 // checkFit checks that the fields belong to the status.
@@ -139,18 +103,14 @@ func (a *Ack) checkFit() *Error {
 		condition = "retry_after_ms"
 	}
 	switch {
-	case a.Status == AckConditional && condition == "retry_after_ms":
-		if err := required("reason", a.Reason); err != nil {
-			return Errorf(CodeMissing, "reason", "is missing or empty: a deferral needs a reason")
-		}
+	case a.Status == AckConditional && condition == "retry_after_ms" && strings.TrimSpace(a.Reason) == "":
+		return Errorf(CodeMissing, "reason", "is missing or empty: a deferral needs a reason")
 	case a.Status == AckConditional && condition == "":
 		return Errorf(CodeMissing, "needs_context", "is missing: a conditional names at least one of needs_context, needs_permission and retry_after_ms")
 	case a.Status != AckConditional && condition != "":
 		return Errorf(CodeConflict, condition, "belongs to the status conditional; this one is %s", a.Status)
-	case a.Status == AckRejected:
-		if err := required("reason", a.Reason); err != nil {
-			return Errorf(CodeMissing, "reason", "is missing or empty: a refusal needs a reason")
-		}
+	case a.Status == AckRejected && strings.TrimSpace(a.Reason) == "":
+		return Errorf(CodeMissing, "reason", "is missing or empty: a refusal needs a reason")
 	case a.Status == AckAccepted && a.SuggestedAlternative != "":
 		return Errorf(CodeConflict, "suggested_alternative", "belongs to a refusal; this one is accepted")
 	}
@@ -200,36 +160,24 @@ func (p *Progress) validate() *Error {
 	if !(p.Percent >= 0 && p.Percent <= 100) { // NaN is neither
 		return Errorf(CodeInvalid, "percent", "must be from 0 to 100, not %g", p.Percent)
 	}
-	if n := len(p.Message); n > ProgressMessageBytesMax {
-		return tooLarge("message", n, ProgressMessageBytesMax)
-	}
-	if n := len(p.Details); n > ProgressBytesMax {
-		return tooLarge("details", n, ProgressBytesMax)
-	}
-	return cmp.Or(p.Usage.validate("usage"), wellFormed(progressShape, p))
+	return cmp.Or(notLonger("message", p.Message, ProgressMessageBytesMax), notLonger("details", p.Details, ProgressBytesMax),
+		p.Usage.validate("usage"), wellFormed(progressShape, p))
 }
 
-func checkReason(field, reason string) *Error {
-	if len(reason) > ReasonBytesMax {
-		return tooLarge(field, len(reason), ReasonBytesMax)
+func checkReason(field, reason string) *Error { return notLonger(field, reason, ReasonBytesMax) }
+
+// notLonger refuses a text of more than so many bytes.
+func notLonger[T ~string | ~[]byte](field string, text T, most int) *Error {
+	if len(text) > most {
+		return tooLarge(field, len(text), most)
 	}
 	return nil
 }
 
 func checkNeeds(field string, needs []string) *Error {
-	if len(needs) > needsMax {
-		return Errorf(CodeTooLarge, field, "lists %d needs, at most %d are allowed", len(needs), needsMax)
-	}
-	for i, need := range needs {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if err := required(at, need); err != nil {
-			return err
-		}
-		if len(need) > NeedBytesMax {
-			return tooLarge(at, len(need), NeedBytesMax)
-		}
-	}
-	return nil
+	return cmp.Or(atMost(field, len(needs), needsMax, "lists %d needs"), each(field, needs, func(need *string) *Error {
+		return cmp.Or(required("", *need), notLonger("", *need, NeedBytesMax))
+	}))
 }
 
 // Validate checks a normalized result: its status and content type, that a text is text, counts,
@@ -246,11 +194,9 @@ func (r *Result) validate() *Error {
 		return Errorf(CodeInvalid, "body", "must be text in quotes, since content_type is text")
 	}
 	if err := cmp.Or(r.Usage.validate("usage"),
-		between("iterations", int64(r.Iterations), 0, IterationsMax),
-		checkArtifacts("artifacts", r.Artifacts)); err != nil {
-		return err
-	}
-	if err := wellFormed(resultShape, r); err != nil {
+		between("iterations", r.Iterations, 0, IterationsMax),
+		checkArtifacts("artifacts", r.Artifacts),
+		wellFormed(resultShape, r)); err != nil {
 		return err
 	}
 	if r.Command == nil {

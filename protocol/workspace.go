@@ -210,17 +210,11 @@ func CheckWorkspaceName(field, name string) error {
 
 // Validate checks the limits.
 func (l WorkspaceLimits) Validate() error {
-	if l.MaxHandoffs != nil {
-		if err := between("limits.max_handoffs", int64(*l.MaxHandoffs), 0, HandoffsMax); err != nil {
-			return err
-		}
+	agents := l.Agents
+	if len(agents) == 0 { // none is allowed
+		agents = nil
 	}
-	if len(l.Agents) > 0 {
-		if err := checkPatterns("limits.agents", l.Agents); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(optionalBetween("limits.max_handoffs", l.MaxHandoffs, 0, HandoffsMax), checkPatterns("limits.agents", agents)).orNil()
 }
 
 // CleanLocks checks the paths of a request for locks, and returns them cleaned and sorted.
@@ -296,10 +290,8 @@ func covers(dir, name string) bool {
 
 // checkWorkspace checks the workspace fields of a package, and cleans the paths.
 func checkWorkspace(p *Package) *Error {
-	if p.Workspace != "" {
-		if err := checkName("workspace", p.Workspace); err != nil {
-			return err
-		}
+	if err := checkName("workspace", p.Workspace); err != nil {
+		return err
 	}
 	if p.Locks == nil {
 		return nil
@@ -313,10 +305,7 @@ func checkWorkspace(p *Package) *Error {
 	if _, err := CleanLocks("locks.paths", p.Locks.Paths); err != nil {
 		return err.(*Error)
 	}
-	if ms := p.Locks.WaitMS; ms != nil {
-		return between("locks.wait_ms", *ms, 0, LockWaitMaxMS)
-	}
-	return nil
+	return optionalBetween("locks.wait_ms", p.Locks.WaitMS, 0, LockWaitMaxMS)
 }
 
 // CheckLockWait checks how long a request during the work waits for its locks, and returns that
