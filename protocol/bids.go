@@ -125,10 +125,6 @@ func (w *BidWeights) validate() *Error {
 
 // Validate checks a bid. The error is a *Error that names the field.
 func (b *Bid) Validate() error {
-	return b.validate().orNil()
-}
-
-func (b *Bid) validate() *Error {
 	if c := b.Confidence; c != nil && !(*c >= 0 && *c <= 1) {
 		return Errorf(CodeInvalid, "confidence", "is %g; 0 to 1 is allowed", *c)
 	}
@@ -149,8 +145,8 @@ func (b *Bid) validate() *Error {
 
 // DecodeBid reads the body of a call's result. The error is a *Error that names the field.
 func DecodeBid(body []byte) (Bid, error) {
-	var bid Bid
-	if err := decodeStrict(body, "bid", bidBytesMax, 0, bidShape, &bid); err != nil {
+	bid, err := decode[Bid](body, "bid", bidBytesMax)
+	if err != nil {
 		return Bid{}, err
 	}
 	return bid, bid.Validate()

@@ -52,31 +52,29 @@ func (a *Artifacts) UnmarshalJSON(raw []byte) error {
 // UnmarshalJSON reads an object, or a bare path.
 func (f *FileReference) UnmarshalJSON(raw []byte) error {
 	*f = FileReference{}
-	if first(raw) == '"' {
-		return json.Unmarshal(raw, &f.Path)
-	}
 	type plain FileReference
-	return json.Unmarshal(raw, (*plain)(f))
+	return unmarshalNamed(raw, &f.Path, (*plain)(f))
 }
 
 // UnmarshalJSON reads an object, or a bare id.
 func (c *RequiredCapability) UnmarshalJSON(raw []byte) error {
 	*c = RequiredCapability{}
-	if first(raw) == '"' {
-		return json.Unmarshal(raw, &c.ID)
-	}
 	type plain RequiredCapability
-	return json.Unmarshal(raw, (*plain)(c))
+	return unmarshalNamed(raw, &c.ID, (*plain)(c))
 }
 
 // UnmarshalJSON reads an object, or a bare id. Without a proficiency it is 1.
 func (c *Capability) UnmarshalJSON(raw []byte) error {
 	*c = Capability{Proficiency: 1}
-	if first(raw) == '"' {
-		return json.Unmarshal(raw, &c.ID)
-	}
 	type plain Capability
-	return json.Unmarshal(raw, (*plain)(c))
+	return unmarshalNamed(raw, &c.ID, (*plain)(c))
+}
+
+func unmarshalNamed(raw []byte, name *string, object any) error {
+	if first(raw) == '"' {
+		return json.Unmarshal(raw, name)
+	}
+	return json.Unmarshal(raw, object)
 }
 
 // first returns the first character other than white space.
@@ -234,76 +232,50 @@ func tooLarge(field string, size, most int) *Error {
 }
 
 // decodeStrict reads other types than a package: no newer versions, every field known.
-func decodeStrict(body []byte, what string, bytesMax, around int, sh *wirejson.Shape, into any) error {
+func decodeStrict(body []byte, what string, bytesMax, around int, into any) error {
 	if len(body) > bytesMax {
 		return tooLarge(what, len(body), bytesMax)
 	}
 	s := wirejson.NewReader(bytes.TrimPrefix(body, byteOrderMark))
 	defer s.Free()
 	s.Around = around
-	s.Read(sh, into)
+	s.Read(ShapeOf(reflect.TypeOf(into).Elem()), into)
 	return WireError(s.Strict())
 }
 
-// foreignShapes maps types of other packages to their shapes.
-var foreignShapes sync.Map
+func decode[T any](body []byte, what string, bytesMax int) (T, error) {
+	var v T
+	if err := decodeStrict(body, what, bytesMax, 0, &v); err != nil {
+		return *new(T), err
+	}
+	return v, nil
+}
 
 // DecodeStrict reads JSON of at most bytesMax bytes into a struct of another Go package. It is as
 // strict as DecodePackage; the argument what names the whole in messages. Fields may be texts, int,
 // int64, uint64, float64, bool, instants, structs, lists and maps of these, and json.RawMessage,
 // which is any well-formed JSON.
 func DecodeStrict(body []byte, what string, bytesMax int, into any) error {
-	t := reflect.TypeOf(into).Elem()
-	sh, ok := foreignShapes.Load(t)
-	if !ok {
-		sh, _ = foreignShapes.LoadOrStore(t, shapes.Of(t))
-	}
-	return decodeStrict(body, what, bytesMax, wirejson.RecordDepth, sh.(*wirejson.Shape), into)
+	return decodeStrict(body, what, bytesMax, wirejson.RecordDepth, into)
 }
 
 // DecodeResult reads a result as strictly as DecodePackage reads a package.
-func DecodeResult(body []byte) (Result, error) {
-	var r Result
-	if err := decodeStrict(body, "result", ResultBytesMax, 0, resultShape, &r); err != nil {
-		return Result{}, err
-	}
-	return r, nil
-}
+func DecodeResult(body []byte) (Result, error) { return decode[Result](body, "result", ResultBytesMax) }
 
 // DecodeAck reads an acknowledgement as strictly as DecodePackage reads a package.
-func DecodeAck(body []byte) (Ack, error) {
-	var a Ack
-	if err := decodeStrict(body, "ack", AckBytesMax, 0, ackShape, &a); err != nil {
-		return Ack{}, err
-	}
-	return a, nil
-}
+func DecodeAck(body []byte) (Ack, error) { return decode[Ack](body, "ack", AckBytesMax) }
 
 // DecodeAnswer reads an answer as strictly as DecodePackage reads a package.
-func DecodeAnswer(body []byte) (Answer, error) {
-	var a Answer
-	if err := decodeStrict(body, "answer", answerBytesMax, 0, answerShape, &a); err != nil {
-		return Answer{}, err
-	}
-	return a, nil
-}
+func DecodeAnswer(body []byte) (Answer, error) { return decode[Answer](body, "answer", answerBytesMax) }
 
 // DecodeProfile reads a profile as strictly as DecodePackage reads a package.
 func DecodeProfile(body []byte) (Profile, error) {
-	var p Profile
-	if err := decodeStrict(body, "profile", profileBytesMax, 0, profileShape, &p); err != nil {
-		return Profile{}, err
-	}
-	return p, nil
+	return decode[Profile](body, "profile", profileBytesMax)
 }
 
 // DecodeProgress reads a progress report as strictly as DecodePackage reads a package.
 func DecodeProgress(body []byte) (Progress, error) {
-	var p Progress
-	if err := decodeStrict(body, "progress", ProgressBytesMax, 0, progressShape, &p); err != nil {
-		return Progress{}, err
-	}
-	return p, nil
+	return decode[Progress](body, "progress", ProgressBytesMax)
 }
 
 // UnmarshalJSON is DecodePackage, so that a nested package is read as strictly.

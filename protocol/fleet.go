@@ -116,10 +116,4 @@ func (f Fleet) Validate() error {
 }
 
 // DecodeFleet reads the settings of a fleet as strictly as DecodePackage reads a package.
-func DecodeFleet(body []byte) (Fleet, error) {
-	var f Fleet
-	if err := decodeStrict(body, "fleet", FleetBytesMax, 0, fleetShape, &f); err != nil {
-		return Fleet{}, err
-	}
-	return f, nil
-}
+func DecodeFleet(body []byte) (Fleet, error) { return decode[Fleet](body, "fleet", FleetBytesMax) }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,16 +200,6 @@ type update struct {
 	homeless map[string]json.RawMessage
 }
 
-var (
-	artifactsShape = shapes.Of(reflect.TypeFor[Artifacts]())
-	artifactShape  = shapes.Of(reflect.TypeFor[Artifact]())
-	decisionShape  = shapes.Of(reflect.TypeFor[Decision]())
-	timeShape      = shapes.Of(reflect.TypeFor[Time]())
-	taskShape      = shapes.Of(reflect.TypeFor[Task]())
-	mapShape       = shapes.Of(reflect.TypeFor[map[string]json.RawMessage]())
-	listShape      = shapes.Of(reflect.TypeFor[[]json.RawMessage]())
-)
-
 // updateReader parses an update field by field, until the first error.
 type updateReader struct {
 	update
@@ -234,10 +223,10 @@ func readUpdate(field string, raw json.RawMessage, from string) (update, *Error)
 		r.reason = reason
 	}
 	if raw := take(top, "artifacts"); raw != nil {
-		r.read(field+".artifacts", raw, artifactsShape, &r.artifacts)
+		r.read(field+".artifacts", raw, &r.artifacts)
 		r.keep(checkArtifacts(field+".artifacts", r.artifacts))
 	}
-	r.read(field+".start_at", r.remember(top, "start_at"), timeShape, &r.startAt)
+	r.read(field+".start_at", r.remember(top, "start_at"), &r.startAt)
 	r.metrics = r.object(field+".metrics", r.remember(top, "metrics"))
 	r.readDecisions(field+".decisions", r.remember(top, "decisions"))
 	r.variables = overlay(r.variables, top)
@@ -271,11 +260,11 @@ func (r *updateReader) keep(err *Error) {
 }
 
 // read decodes a field as strictly as the rest of the wire.
-func (r *updateReader) read(field string, raw json.RawMessage, sh *wirejson.Shape, into any) {
+func (r *updateReader) read(field string, raw json.RawMessage, into any) {
 	if raw == nil || r.err != nil {
 		return
 	}
-	if err := decodeStrict(raw, "", ResultBytesMax, 0, sh, into); err != nil {
+	if err := decodeStrict(raw, "", ResultBytesMax, 0, into); err != nil {
 		e := *err.(*Error)
 		if e.Field == "" {
 			e.Field = field
@@ -287,7 +276,7 @@ func (r *updateReader) read(field string, raw json.RawMessage, sh *wirejson.Shap
 }
 
 func (r *updateReader) text(field string, raw json.RawMessage) (text string) {
-	r.read(field, raw, textShape, &text)
+	r.read(field, raw, &text)
 	return text
 }
 
@@ -299,12 +288,12 @@ func (r *updateReader) name(field string, raw json.RawMessage) string {
 
 func (r *updateReader) object(field string, raw json.RawMessage) map[string]json.RawMessage {
 	fields := map[string]json.RawMessage{}
-	r.read(field, raw, mapShape, &fields)
+	r.read(field, raw, &fields)
 	return fields
 }
 
 func (r *updateReader) list(field string, raw json.RawMessage) (list []json.RawMessage) {
-	r.read(field, raw, listShape, &list)
+	r.read(field, raw, &list)
 	return list
 }
 
@@ -323,7 +312,7 @@ func (r *updateReader) oneTask(field string, raw json.RawMessage) {
 	}
 	var task Task
 	if first(raw) == '{' {
-		r.read(field, raw, taskShape, &task)
+		r.read(field, raw, &task)
 		r.keep(checkName(field+".id", task.ID))
 		r.keep(checkName(field+".type", task.Type))
 	} else {
@@ -350,7 +339,7 @@ func (r *updateReader) context(field string, raw json.RawMessage) {
 		if first(raw) == '"' {
 			artifact.Path = r.text(at, raw)
 		} else {
-			r.read(at, raw, artifactShape, &artifact)
+			r.read(at, raw, &artifact)
 		}
 		r.created = append(r.created, artifact)
 	}
@@ -374,7 +363,7 @@ func (r *updateReader) readDecisions(field string, raw json.RawMessage) {
 		if first(raw) == '"' {
 			decision.Description = r.text(at, raw)
 		} else {
-			r.read(at, raw, decisionShape, &decision)
+			r.read(at, raw, &decision)
 		}
 		r.decisions = append(r.decisions, decision)
 	}

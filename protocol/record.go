@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/agenthandoff/handoff/internal/wirejson"
 )
@@ -41,28 +42,32 @@ var shapes = &wirejson.Types{
 	Defaults: map[reflect.Type]any{reflect.TypeFor[Policy](): defaultPolicy}, // records omit default values
 	Words: map[reflect.Type]string{
 		reflect.TypeFor[Target](): `an object: {"agent": NAME}, {"capability": NAME} or {"agents": [NAMES]}`},
+	Hints: map[reflect.Type]string{
+		reflect.TypeFor[Package](): "free data goes into context.metadata", reflect.TypeFor[Result](): "free data goes into body"},
 	Aliases: fieldAliases,
 }
 
 var (
-	packageShape  = shapes.Of(reflect.TypeFor[Package]()).Hinting("free data goes into context.metadata")
-	resultShape   = shapes.Of(reflect.TypeFor[Result]()).Hinting("free data goes into body")
-	policyShape   = shapes.Of(reflect.TypeFor[Policy]())
-	ackShape      = shapes.Of(reflect.TypeFor[Ack]())
-	answerShape   = shapes.Of(reflect.TypeFor[Answer]())
-	profileShape  = shapes.Of(reflect.TypeFor[Profile]())
-	fleetShape    = shapes.Of(reflect.TypeFor[Fleet]())
-	progressShape = shapes.Of(reflect.TypeFor[Progress]())
-	bidShape      = shapes.Of(reflect.TypeFor[Bid]())
-	gotoShape     = shapes.Of(reflect.TypeFor[Goto]())
-	textShape     = shapes.Of(reflect.TypeFor[string]())
+	packageShape = ShapeOf(reflect.TypeFor[Package]())
+	resultShape  = ShapeOf(reflect.TypeFor[Result]())
+	policyShape  = ShapeOf(reflect.TypeFor[Policy]())
 )
 
-// ShapeOf returns the JSON shape of a type of the wire, for the encoding of records.
-func ShapeOf(t reflect.Type) *wirejson.Shape { return shapes.Of(t) }
+var shapeByType sync.Map
 
-// wellFormed checks all text and free data inside v, a pointer to the shape's type.
-func wellFormed(sh *wirejson.Shape, v any) *Error { return asError(wirejson.WellFormed(sh, v)) }
+// ShapeOf returns the JSON shape of a type.
+func ShapeOf(t reflect.Type) *wirejson.Shape {
+	sh, ok := shapeByType.Load(t)
+	if !ok {
+		sh, _ = shapeByType.LoadOrStore(t, shapes.Of(t))
+	}
+	return sh.(*wirejson.Shape)
+}
+
+// wellFormed checks all text and free data inside v, a pointer.
+func wellFormed(v any) *Error {
+	return asError(wirejson.WellFormed(ShapeOf(reflect.TypeOf(v).Elem()), v))
+}
 
 // WireError converts an error of the JSON layer to an Error.
 func WireError(err *wirejson.Error) error {

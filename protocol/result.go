@@ -117,10 +117,6 @@ func (d *WorkDecision) Normalize() {
 
 // Validate checks a normalized decision.
 func (d WorkDecision) Validate() error {
-	return d.validate().orNil()
-}
-
-func (d *WorkDecision) validate() *Error {
 	if err := cmp.Or(required("description", d.Description),
 		notLonger("id", d.ID, DecisionIDBytesMax), checkName("id", d.ID),
 		checkReason("description", d.Description), checkReason("rationale", d.Rationale)); err != nil {
@@ -129,7 +125,7 @@ func (d *WorkDecision) validate() *Error {
 	if d.Risk == "" {
 		return Errorf(CodeMissing, "risk", "is missing: low, medium or high")
 	}
-	return oneOf("risk", d.Risk, Risks)
+	return oneOf("risk", d.Risk, Risks).orNil()
 }
 
 // decisionID returns the id of a decision without one.

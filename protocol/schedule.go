@@ -100,8 +100,16 @@ func ScheduleKey(name string, at Time) string {
 
 // ScheduleOf returns the schedule that submits a package with this source and key; empty if none does.
 func ScheduleOf(source, key string) string {
-	rest, is := strings.CutPrefix(key, scheduleKeyPrefix)
-	if name, _, whole := strings.Cut(rest, ":"); source == ScheduleSource && is && whole && CheckID("name", name) == nil {
+	if source != ScheduleSource {
+		return ""
+	}
+	return namedInKey(key, scheduleKeyPrefix)
+}
+
+// namedInKey returns the name in a key of the form prefix NAME:…; empty in another one.
+func namedInKey(key, prefix string) string {
+	rest, is := strings.CutPrefix(key, prefix)
+	if name, _, whole := strings.Cut(rest, ":"); is && whole && CheckID("name", name) == nil {
 		return name
 	}
 	return ""

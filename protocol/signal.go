@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,19 +93,15 @@ func SignalKey(rule, id string) string { return signalKeyPrefix + rule + ":" + i
 
 // RuleOf returns the rule that begins a handoff with this source and key; empty if none does.
 func RuleOf(source, key string) string {
-	rest, is := strings.CutPrefix(key, signalKeyPrefix)
-	if name, _, whole := strings.Cut(rest, ":"); source == SignalSource && is && whole && CheckID("name", name) == nil {
-		return name
+	if source != SignalSource {
+		return ""
 	}
-	return ""
+	return namedInKey(key, signalKeyPrefix)
 }
 
 // Validate checks a signal, and the syntax of its payload.
 func (s *Signal) Validate() error {
-	if err := CheckID("name", s.Name); err != nil {
-		return err
-	}
-	if err := CheckSignalID(s.ID); err != nil {
+	if err := cmp.Or(CheckID("name", s.Name), CheckSignalID(s.ID)); err != nil {
 		return err
 	}
 	if s.Parent != "" {
@@ -137,10 +134,7 @@ func CheckSignalID(id string) error {
 
 // Validate checks all fields.
 func (r *Rule) Validate() error {
-	if err := CheckID("name", r.Name); err != nil {
-		return err
-	}
-	if err := CheckID("signal", r.Signal); err != nil {
+	if err := cmp.Or(checkID("name", r.Name), checkID("signal", r.Signal)); err != nil {
 		return err
 	}
 	if err := r.If.validate(); err != nil {

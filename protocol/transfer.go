@@ -285,8 +285,8 @@ type messageParts struct {
 
 // partsOf parses a message as far as possible.
 func partsOf(message Message) (p messageParts) {
-	var fields map[string]json.RawMessage
-	if first(message) != '{' || json.Unmarshal(message, &fields) != nil {
+	fields := objectOf(message)
+	if fields == nil {
 		p.text = textOf(message)
 		return p
 	}
@@ -333,17 +333,28 @@ func textOf(raw json.RawMessage) (text string) {
 
 // objectsOf returns the objects of a JSON list, or none.
 func objectsOf(raw json.RawMessage) (objects []map[string]json.RawMessage) {
-	var list []json.RawMessage
-	if first(raw) != '[' || json.Unmarshal(raw, &list) != nil {
-		return nil
-	}
-	for _, item := range list {
-		var fields map[string]json.RawMessage
-		if first(item) == '{' && json.Unmarshal(item, &fields) == nil {
+	for _, item := range listOf(raw) {
+		if fields := objectOf(item); fields != nil {
 			objects = append(objects, fields)
 		}
 	}
 	return objects
+}
+
+// objectOf returns a JSON object, or nil for other JSON.
+func objectOf(raw json.RawMessage) (fields map[string]json.RawMessage) {
+	if first(raw) != '{' || json.Unmarshal(raw, &fields) != nil {
+		return nil
+	}
+	return fields
+}
+
+// listOf returns a JSON list, or nil for other JSON.
+func listOf(raw json.RawMessage) (list []json.RawMessage) {
+	if first(raw) != '[' || json.Unmarshal(raw, &list) != nil {
+		return nil
+	}
+	return list
 }
 
 // Calls of tools and their results as texts, if only one of the two kinds is sent.
@@ -369,8 +380,8 @@ func toolID(fields map[string]json.RawMessage) string {
 
 // nameTools adds the names of the tools that a message calls, by the ids of the calls.
 func nameTools(names map[string]string, message Message) {
-	var fields map[string]json.RawMessage
-	if first(message) != '{' || json.Unmarshal(message, &fields) != nil {
+	fields := objectOf(message)
+	if fields == nil {
 		return
 	}
 	for _, call := range objectsOf(fields["tool_calls"]) {
@@ -388,8 +399,8 @@ func nameTools(names map[string]string, message Message) {
 
 // signature returns the name and the arguments of a call.
 func signature(call map[string]json.RawMessage) (name, arguments string) {
-	var function map[string]json.RawMessage
-	if json.Unmarshal(call["function"], &function) != nil {
+	function := objectOf(call["function"])
+	if function == nil {
 		function = call
 	}
 	for _, raw := range []json.RawMessage{function["arguments"], function["input"]} {
@@ -417,8 +428,7 @@ func (k kinds) toTexts(fields map[string]json.RawMessage) bool {
 	for _, call := range objectsOf(fields["tool_calls"]) {
 		texts = append(texts, textPart(callText(call)))
 	}
-	var call map[string]json.RawMessage
-	if json.Unmarshal(fields["function_call"], &call) == nil && call != nil {
+	if call := objectOf(fields["function_call"]); call != nil {
 		texts = append(texts, textPart(callText(call)))
 	}
 	content, changed := k.contentParts(fields["content"])
@@ -437,17 +447,9 @@ func (k kinds) contentParts(content json.RawMessage) (parts []json.RawMessage, c
 	if text := textOf(content); text != "" {
 		return []json.RawMessage{textPart(text)}, false
 	}
-	var list []json.RawMessage
-	if first(content) != '[' || json.Unmarshal(content, &list) != nil {
-		return nil, false
-	}
-	for _, part := range list {
-		var fields map[string]json.RawMessage
-		kind := ""
-		if first(part) == '{' && json.Unmarshal(part, &fields) == nil {
-			kind = textOf(fields["type"])
-		}
-		switch {
+	for _, part := range listOf(content) {
+		fields := objectOf(part)
+		switch kind := textOf(fields["type"]); {
 		case isCall(kind):
 			parts, changed = append(parts, textPart(callText(fields))), true
 		case isResult(kind, ""):
@@ -474,8 +476,8 @@ func (k kinds) resultParts(result map[string]json.RawMessage) []json.RawMessage 
 		body = result["output"]
 	}
 	var words []string
-	var others, list []json.RawMessage
-	if first(body) == '[' && json.Unmarshal(body, &list) == nil {
+	var others []json.RawMessage
+	if list := listOf(body); list != nil {
 		for _, part := range list {
 			if text := textOfPart(part); text != "" {
 				words = append(words, text)
@@ -507,11 +509,10 @@ func textPart(text string) json.RawMessage {
 
 // textOfPart returns the text of a part of a content; empty for another kind of part.
 func textOfPart(part json.RawMessage) string {
-	var fields map[string]json.RawMessage
-	if first(part) != '{' || json.Unmarshal(part, &fields) != nil {
-		return textOf(part)
+	if fields := objectOf(part); fields != nil {
+		return textOf(fields["text"])
 	}
-	return textOf(fields["text"])
+	return textOf(part)
 }
 
 // contentOf returns parts as a content: one string if all of them are texts.
@@ -591,8 +592,8 @@ var partFields = []string{"tool_calls", "function_call", "reasoning", "reasoning
 // of such a kind; if no content remains, the message is removed too. A message without any of these
 // is sent byte for byte.
 func (k kinds) relevant(message Message) (Message, bool) {
-	var fields map[string]json.RawMessage
-	if first(message) != '{' || json.Unmarshal(message, &fields) != nil {
+	fields := objectOf(message)
+	if fields == nil {
 		return message, true
 	}
 	if !k.wanted(fields["role"]) || !k.wanted(fields["type"]) {
@@ -605,17 +606,10 @@ func (k kinds) relevant(message Message) (Message, bool) {
 			changed = true
 		}
 	}
-	var parts []json.RawMessage
-	if first(fields["content"]) == '[' && json.Unmarshal(fields["content"], &parts) == nil {
-		kept := slices.DeleteFunc(slices.Clone(parts), func(part json.RawMessage) bool {
-			var of struct {
-				Type json.RawMessage `json:"type"`
-			}
-			return first(part) == '{' && json.Unmarshal(part, &of) == nil && !k.wanted(of.Type)
-		})
-		if body, err := Marshal(kept); err == nil && len(kept) < len(parts) {
-			fields["content"], changed = body, true
-		}
+	parts := listOf(fields["content"])
+	kept := slices.DeleteFunc(slices.Clone(parts), func(part json.RawMessage) bool { return !k.wanted(objectOf(part)["type"]) })
+	if body, err := Marshal(kept); err == nil && len(kept) < len(parts) {
+		fields["content"], changed = body, true
 	}
 	if k.asTexts && k.toTexts(fields) {
 		changed = true
@@ -633,11 +627,7 @@ func (k kinds) relevant(message Message) (Message, bool) {
 
 // wanted reports whether the kind that a role or a type names is sent. An unknown one is.
 func (k kinds) wanted(word json.RawMessage) bool {
-	var name string
-	if json.Unmarshal(word, &name) != nil {
-		return true
-	}
-	asked := partOf[name]
+	asked := partOf[textOf(word)]
 	return asked == nil || asked(k.Include)
 }
 
@@ -735,12 +725,10 @@ func wordsOfStep(raw json.RawMessage) string {
 	if text := textOf(raw); text != "" {
 		return text
 	}
-	var step map[string]json.RawMessage
-	if first(raw) == '{' && json.Unmarshal(raw, &step) == nil {
-		for _, name := range []string{"description", "name", "step", "title"} {
-			if text := textOf(step[name]); text != "" {
-				return text
-			}
+	step := objectOf(raw)
+	for _, name := range []string{"description", "name", "step", "title"} {
+		if text := textOf(step[name]); text != "" {
+			return text
 		}
 	}
 	return string(raw)

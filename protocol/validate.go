@@ -332,7 +332,7 @@ func checkRequirements(p *Package) *Error {
 }
 
 func checkWellFormed(p *Package) *Error {
-	if err := wellFormed(packageShape, p); err != nil {
+	if err := wellFormed(p); err != nil {
 		return err
 	}
 	for name, raw := range p.Extra {

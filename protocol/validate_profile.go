@@ -10,10 +10,6 @@ import (
 
 // Validate checks a profile: its ids, capabilities and limits.
 func (p Profile) Validate() error {
-	return p.validate().orNil()
-}
-
-func (p *Profile) validate() *Error {
 	if err := cmp.Or(checkAgent("id", p.ID), checkName("name", p.Name),
 		optionalID("specialization", p.Specialization), checkCapabilities(p.Capabilities),
 		atMost("examples", len(p.Examples), examplesMax, "lists %d examples"),
@@ -40,7 +36,7 @@ func (p *Profile) validate() *Error {
 		p.Contract.validate("contract"),
 		checkKeyLimits("limits_by", p.LimitsBy),
 		between("max_context_tokens", p.MaxContextTokens, 0, TokensMax),
-		wellFormed(profileShape, p), p.checkSize())
+		wellFormed(&p), p.checkSize()).orNil()
 }
 
 func (p *Profile) checkSize() *Error {
@@ -64,12 +60,6 @@ func checkCapabilities(list []Capability) *Error {
 	)
 }
 
-// Validate checks an acknowledgement: a refusal and a deferral need a reason, a conditional at
-// least one condition, and an acceptance has none.
-func (a Ack) Validate() error {
-	return a.validate().orNil()
-}
-
 // CheckAckWithin checks the requested time to acknowledge a claim; 0 requests none.
 func CheckAckWithin(ms int64) error {
 	return between("ack_within_ms", ms, 0, AckWithinMaxMS).orNil()
@@ -80,7 +70,9 @@ func CheckExtension(ms int64) error {
 	return between("extend_ms", ms, 1, ExtensionMaxMS).orNil()
 }
 
-func (a *Ack) validate() *Error {
+// Validate checks an acknowledgement: a refusal and a deferral need a reason, a conditional at
+// least one condition, and an acceptance has none.
+func (a Ack) Validate() error {
 	return cmp.Or(required("status", string(a.Status)), oneOf("status", a.Status, AckStatuses), checkReason("reason", a.Reason),
 		optionalID("reason_code", a.ReasonCode), optionalAgent("suggested_alternative", a.SuggestedAlternative),
 		between("retry_after_ms", a.RetryAfterMS, 0, RetryAfterMaxMS),
@@ -88,7 +80,7 @@ func (a *Ack) validate() *Error {
 		checkNeeds("needs_context", a.NeedsContext),
 		checkNeeds("needs_permission", a.NeedsPermission),
 		a.checkFit(),
-		wellFormed(ackShape, a))
+		wellFormed(&a)).orNil()
 }
 
 // checkFit checks that the fields belong to the status.
@@ -119,10 +111,6 @@ func (a *Ack) checkFit() *Error {
 
 // Validate checks an answer: it must not be empty, and permit and deny exclude each other.
 func (a Answer) Validate() error {
-	return a.validate().orNil()
-}
-
-func (a *Answer) validate() *Error {
 	if err := checkName("by", a.By); err != nil {
 		return err
 	}
@@ -147,21 +135,17 @@ func (a *Answer) validate() *Error {
 	case size > answerBytesMax:
 		return tooLarge("answer", size, answerBytesMax)
 	}
-	return cmp.Or(checkReason("deny_reason", a.DenyReason), wellFormed(answerShape, a))
+	return cmp.Or(checkReason("deny_reason", a.DenyReason), wellFormed(&a)).orNil()
 }
 
 // Validate checks a progress report: a percentage from 0 to 100, a message of at most
 // ProgressMessageBytesMax, details of at most ProgressBytesMax.
 func (p Progress) Validate() error {
-	return p.validate().orNil()
-}
-
-func (p *Progress) validate() *Error {
 	if !(p.Percent >= 0 && p.Percent <= 100) { // NaN is neither
 		return Errorf(CodeInvalid, "percent", "must be from 0 to 100, not %g", p.Percent)
 	}
 	return cmp.Or(notLonger("message", p.Message, ProgressMessageBytesMax), notLonger("details", p.Details, ProgressBytesMax),
-		p.Usage.validate("usage"), wellFormed(progressShape, p))
+		p.Usage.validate("usage"), wellFormed(&p)).orNil()
 }
 
 func checkReason(field, reason string) *Error { return notLonger(field, reason, ReasonBytesMax) }
@@ -183,10 +167,6 @@ func checkNeeds(field string, needs []string) *Error {
 // Validate checks a normalized result: its status and content type, that a text is text, counts,
 // artifacts and the command. Package schema checks the body against the package's output schema.
 func (r *Result) Validate() error {
-	return r.validate().orNil()
-}
-
-func (r *Result) validate() *Error {
 	if err := cmp.Or(oneOf("status", r.Status, ResultStatuses), oneOf("content_type", r.ContentType, ContentTypes)); err != nil {
 		return err
 	}
@@ -196,19 +176,19 @@ func (r *Result) validate() *Error {
 	if err := cmp.Or(r.Usage.validate("usage"),
 		between("iterations", r.Iterations, 0, IterationsMax),
 		checkArtifacts("artifacts", r.Artifacts),
-		wellFormed(resultShape, r)); err != nil {
+		wellFormed(r)); err != nil {
 		return err
 	}
 	if r.Command == nil {
 		return nil
 	}
 	if _, err := r.Command.Targets(); err != nil {
-		return err.(*Error)
+		return err
 	}
 	if c := first(r.Command.Update); c != 0 && c != '{' && c != 'n' {
 		return Errorf(CodeInvalid, "command.update", "must be an object")
 	}
-	return r.Command.validateAwait()
+	return r.Command.validateAwait().orNil()
 }
 
 // Goto is one agent that a command names, or one capability, with its own update.
@@ -247,7 +227,7 @@ func (c Command) Targets() ([]Goto, error) {
 		case '"':
 			err = json.Unmarshal(raw, &targets[i].Agent)
 		case '{':
-			err = decodeStrict(raw, field, ResultBytesMax, 0, gotoShape, &targets[i])
+			err = decodeStrict(raw, field, ResultBytesMax, 0, &targets[i])
 		default:
 			err = fmt.Errorf("neither a name nor an object with agent")
 		}

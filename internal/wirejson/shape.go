@@ -87,12 +87,6 @@ type Field struct {
 // Field returns the field of this name, or nil.
 func (sh *Shape) Field(name string) *Field { return sh.fields[name] }
 
-// Hinting sets the place of unknown fields, for messages.
-func (sh *Shape) Hinting(hint string) *Shape {
-	sh.hint = hint
-	return sh
-}
-
 // Only returns the shape with only these fields; others are skipped. It panics at a name that does
 // not exist.
 func (sh *Shape) Only(names ...string) *Shape {

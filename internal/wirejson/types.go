@@ -15,6 +15,8 @@ type Types struct {
 	Defaults map[reflect.Type]any
 	// Words describes types in messages, instead of their kind.
 	Words map[reflect.Type]string
+	// Hints are the places of unknown fields, for messages.
+	Hints map[reflect.Type]string
 	// Aliases maps other names of fields to the paths that were meant.
 	Aliases map[string]string
 }
@@ -95,7 +97,7 @@ func (ts *Types) union(t reflect.Type, union Union) *Shape {
 
 func (ts *Types) structure(t reflect.Type) *Shape {
 	pointer := reflect.PointerTo(t)
-	sh := &Shape{kind: kindObject, of: t, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], aliases: ts.Aliases,
+	sh := &Shape{kind: kindObject, of: t, fields: map[string]*Field{}, owner: ownerName(t), words: ts.Words[t], hint: ts.Hints[t], aliases: ts.Aliases,
 		keeps: pointer.Implements(reflect.TypeFor[keeper]())}
 	usual := reflect.New(t)
 	if defaults := ts.Defaults[t]; defaults != nil {
