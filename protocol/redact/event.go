@@ -32,25 +32,29 @@ type eventRedactor struct {
 
 // redactEvent redacts the fields whose tags ask for it.
 func (r *eventRedactor) redactEvent(e protocol.Event) {
-	texts := textFieldsByEvent[reflect.TypeOf(e)]
-	if len(texts) == 0 {
-		return
-	}
 	fields := reflect.ValueOf(e).Elem()
-	for _, text := range texts {
+	for _, text := range textFieldsByEvent[reflect.TypeOf(e)] {
 		field := fields.FieldByIndex(text.index)
-		if field.IsZero() {
+		if field.IsZero() || !r.enabled() {
 			continue
 		}
 		switch field := field.Addr().Interface().(type) {
 		case *string:
-			r.redactText(field)
+			*field = r.text(*field)
 		case *[]string:
-			r.redactTexts(field)
+			redacted := slices.Clone(*field)
+			for i, text := range redacted {
+				redacted[i] = r.text(text)
+			}
+			*field = redacted
 		case *json.RawMessage:
-			r.redactJSON(field, text.plan)
+			*field = r.json(*field, text.plan, false)
 		case *map[string]json.RawMessage:
-			r.redactMap(field)
+			redacted := maps.Clone(*field)
+			for name, raw := range redacted {
+				redacted[name] = r.json(raw, freePlan, r.redactor.isSecretName([]byte(name)))
+			}
+			*field = redacted
 		}
 	}
 }
@@ -97,45 +101,22 @@ func (r *eventRedactor) enabled() bool {
 	return r.err == nil && r.redactor.keywords != nil
 }
 
-func (r *eventRedactor) redactText(text *string) {
-	if *text != "" && r.enabled() {
-		original := *text
-		*text, r.err = r.redactor.Text(r.ctx, original)
-		r.changed = r.changed || *text != original
+// text returns a text without its secrets; after an error, the text.
+func (r *eventRedactor) text(text string) string {
+	redacted := text
+	if r.err == nil {
+		redacted, r.err = r.redactor.Text(r.ctx, text)
 	}
+	r.changed = r.changed || redacted != text
+	return redacted
 }
 
-// redactTexts replaces the list by a redacted copy.
-func (r *eventRedactor) redactTexts(list *[]string) {
-	redacted := slices.Clone(*list)
-	for i := range redacted {
-		r.redactText(&redacted[i])
+// json is text for JSON. It replaces the whole value if secret is true.
+func (r *eventRedactor) json(raw json.RawMessage, p *plan, secret bool) json.RawMessage {
+	count := 0
+	if r.err == nil {
+		raw, count, r.err = r.redactor.redactValue(r.ctx, raw, p, secret)
 	}
-	*list = redacted
-}
-
-func (r *eventRedactor) redactJSON(raw *json.RawMessage, p *plan) {
-	if len(*raw) > 0 && r.enabled() {
-		*raw = r.noteChange(r.redactor.redact(r.ctx, *raw, p))
-	}
-}
-
-// noteChange records the outcome of a redaction, and returns its value.
-func (r *eventRedactor) noteChange(raw json.RawMessage, count int, err error) json.RawMessage {
-	r.changed, r.err = r.changed || count > 0, err
+	r.changed = r.changed || count > 0
 	return raw
-}
-
-// redactMap replaces the map by a copy whose values are redacted, by their names too.
-func (r *eventRedactor) redactMap(all *map[string]json.RawMessage) {
-	if len(*all) == 0 || !r.enabled() {
-		return
-	}
-	redacted := maps.Clone(*all)
-	for name, raw := range redacted {
-		if r.enabled() {
-			redacted[name] = r.noteChange(r.redactor.redactValue(r.ctx, raw, freePlan, r.redactor.isSecretName([]byte(name))))
-		}
-	}
-	*all = redacted
 }

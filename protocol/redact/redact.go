@@ -13,6 +13,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -32,11 +33,6 @@ const (
 	passesMax = 4
 	// cancelCheckBytes is how much is read between two checks of the context.
 	cancelCheckBytes = 64 << 10
-	// patternWindowBytes is how much of a text is matched against a pattern at a time, and
-	// patternOverlapBytes how much of it is matched again with the next window. Longer matches may
-	// be missed.
-	patternWindowBytes  = 64 << 10
-	patternOverlapBytes = 4 << 10
 )
 
 // Redactor replaces secrets in packages, results and texts. It is safe for concurrent use. The
@@ -164,8 +160,11 @@ func (r *Redactor) redactValue(ctx Canceler, body []byte, p *plan, secret bool) 
 	}
 	original, count := body, 0
 	for range passesMax {
-		w := walker{search: newSearch(ctx, r, len(body)), in: body}
+		reader := wirejson.NewReader(body)
+		reader.Around = wirejson.RecordDepth
+		w := walker{search: newSearch(ctx, r, len(body)), reader: reader, in: body}
 		w.walkValue(p, secret, false)
+		reader.Free()
 		switch {
 		case w.err != nil:
 			return original, 0, w.err

@@ -280,29 +280,17 @@ func isWordByte(c byte) bool {
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= foldCase(c) && foldCase(c) <= 'z'
 }
 
-// patternMatches appends the matches of the operator's patterns in a text to found, window by
-// window.
+// patternMatches appends the matches of the operator's patterns in a text to found. The context is
+// checked before each pattern.
 func (s *search) patternMatches(text []byte, found []span) []span {
 	for _, p := range s.patterns {
-		for from := 0; from < len(text); {
-			end := min(from+patternWindowBytes, len(text))
-			for end < len(text) && !utf8.RuneStart(text[end]) {
-				end++
-			}
-			part := text[from:end]
-			if !s.countRead(len(part)) {
-				return nil
-			}
-			for _, match := range p.expr.FindAllSubmatchIndex(part, -1) {
-				start, stop := from+match[2*p.group], from+match[2*p.group+1]
-				if match[2*p.group] >= 0 && start < stop && !isPlaceholder(text[start:stop]) {
-					found = append(found, span{start, stop})
-				}
-			}
-			if end == len(text) {
-				break
-			}
-			for from = end - patternOverlapBytes; from < end && !utf8.RuneStart(text[from]); from++ {
+		if !s.countRead(max(len(text), cancelCheckBytes)) {
+			return nil
+		}
+		for _, match := range p.expr.FindAllSubmatchIndex(text, -1) {
+			start, stop := match[2*p.group], match[2*p.group+1]
+			if start >= 0 && start < stop && !isPlaceholder(text[start:stop]) {
+				found = append(found, span{start, stop})
 			}
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/agenthandoff/handoff/internal/wirejson"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -84,140 +87,65 @@ func (p *plan) field(name []byte, inList bool) *plan {
 // walker reads the JSON of a package and copies the parts between replacements.
 type walker struct {
 	*search
+	reader *wirejson.Reader
 	in     []byte
-	pos    int
+	read   int // how much of in is counted as read
 	out    []byte
 	copied int // how much of in has been copied to out
 	count  int
 }
 
-// walkValue reads one value. It replaces the whole value if secret is true. Malformed JSON ends
-// the walk, and so does the end of ctx.
-func (w *walker) walkValue(p *plan, secret, inList bool) {
-	c := w.peek()
-	if secret {
-		w.replaceValue(w.pos)
-		return
+// walkValue reads one value, and reports whether the walk goes on. It replaces the whole value if
+// secret is true. Malformed JSON ends the walk, and so does the end of ctx.
+func (w *walker) walkValue(p *plan, secret, inList bool) bool {
+	kind, at := w.reader.Peek(), w.reader.Offset()
+	if !w.countRead(at - w.read) {
+		return false
 	}
-	switch c {
-	case 0: // the end, or a byte that JSON does not allow
-		w.pos = len(w.in)
-	case '{':
-		w.walkObject(p, inList)
-	case '[':
-		w.pos++
-		for w.nextElement(']') {
-			w.walkValue(p, false, true)
-		}
-	case '"':
-		start := w.pos
-		if end := w.skipString(); p.mode != modeNone {
-			w.redactString(start+1, w.contentEnd(start, end))
-		}
-	default:
-		w.skipScalar()
+	w.read = at
+	switch {
+	case secret:
+		return w.replaceValue()
+	case kind == jsontext.KindBeginObject && p != skipPlan:
+		return w.walkObject(p, inList)
+	case kind == jsontext.KindBeginArray && p != skipPlan:
+		return w.reader.Elements(func(int) bool { return w.walkValue(p, false, true) })
 	}
+	raw, start, ok := w.reader.Raw()
+	if ok && raw[0] == '"' && p.mode != modeNone {
+		w.redactString(start+1, start+len(raw)-1)
+	}
+	return ok
 }
 
 // replaceValue replaces a whole value, unless it only stands for a secret: empty, null, the name
 // of a variable.
-func (w *walker) replaceValue(start int) {
-	w.walkValue(skipPlan, false, false)
-	raw := bytes.TrimRight(w.in[start:w.pos], " \t\r\n")
+func (w *walker) replaceValue() bool {
+	raw, start, ok := w.reader.Raw()
+	end := start + len(raw)
 	switch {
-	case len(raw) == 0, len(raw) <= 2 && !isNumber(raw), string(raw) == "null":
+	case !ok, len(raw) <= 2 && !isNumber(raw), string(raw) == "null":
 	case raw[0] != '"':
-		w.replace(start, start+len(raw), `"`+Marker+`"`)
-	default:
-		if end := w.contentEnd(start, w.pos); !isPlaceholder(w.in[start+1 : end]) {
-			w.replace(start+1, end, Marker)
-		}
+		w.replace(start, end, `"`+Marker+`"`)
+	case !isPlaceholder(raw[1 : len(raw)-1]):
+		w.replace(start+1, end-1, Marker)
 	}
+	return ok
 }
 
-func (w *walker) walkObject(p *plan, inList bool) {
-	w.pos++
+func (w *walker) walkObject(p *plan, inList bool) bool {
 	named := false // {"name": "DB_PASSWORD", "value": "…"}
-	for w.nextElement('}') {
-		start := w.pos
-		end := w.skipString()
-		name := w.in[start+1 : max(end-1, start+1)]
-		if w.in[start] != '"' || w.peek() != ':' {
-			w.pos = len(w.in)
-			return
-		}
-		w.pos++
+	return w.reader.Members(func(_ int, quoted []byte) bool {
+		name := quoted[1 : len(quoted)-1]
 		next := p.field(name, inList)
 		secret := next.mode == modeFree && (w.isSecretName(unescapeString(name)) || named && string(name) == "value")
-		at := w.pos
-		w.walkValue(next, secret, false)
+		at := w.reader.Next()
+		ok := w.walkValue(next, secret, false)
 		if string(name) == "name" || string(name) == "key" {
-			named = next.mode == modeFree && w.isSecretName(bytes.Trim(w.in[at:w.pos], " \t\r\n\""))
+			named = next.mode == modeFree && w.isSecretName(bytes.Trim(w.in[at:w.reader.Offset()], `"`))
 		}
-	}
-}
-
-// peek skips white space and returns the next byte; 0 at the end.
-func (w *walker) peek() byte {
-	for w.pos < len(w.in) {
-		switch c := w.in[w.pos]; c {
-		case ' ', '\t', '\r', '\n':
-			w.pos++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// nextElement moves to the next element, or past closer if there is none.
-func (w *walker) nextElement(closer byte) bool {
-	from := w.pos
-	if w.peek() == ',' {
-		w.pos++
-	}
-	if w.peek() == closer {
-		w.pos++
-		return false
-	}
-	if !w.countRead(w.pos - from + 1) {
-		w.pos = len(w.in)
-	}
-	return w.pos < len(w.in)
-}
-
-func (w *walker) skipString() (end int) {
-	for at := w.pos + 1; ; {
-		quote := bytes.IndexByte(w.in[at:], '"')
-		if quote < 0 {
-			w.pos = len(w.in)
-			return w.pos
-		}
-		before := w.in[w.pos+1 : at+quote]
-		at += quote + 1
-		if escapes := len(before) - len(bytes.TrimRight(before, `\`)); escapes%2 == 0 {
-			w.pos = at
-			return w.pos
-		}
-	}
-}
-
-// contentEnd is the end of a string's content. Truncated JSON may lack the closing quote.
-func (w *walker) contentEnd(start, end int) int {
-	if end > start+1 && w.in[end-1] == '"' {
-		return end - 1
-	}
-	return end
-}
-
-func (w *walker) skipScalar() {
-	start := w.pos
-	for w.pos < len(w.in) && w.in[w.pos] != ',' && w.in[w.pos] != '}' && w.in[w.pos] != ']' {
-		w.pos++
-	}
-	if w.pos == start { // no value
-		w.pos = len(w.in)
-	}
+		return ok
+	})
 }
 
 // redactString redacts the string whose content is in[start:end].
