@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/internal/wirejson"
+	"github.com/agenthandoff/handoff/internal/words"
 )
 
 // IDBytesMax is the longest agent id, or other subject token.
@@ -107,7 +108,7 @@ func Nearest(name string, known []string) []string {
 	var near []candidate
 	for _, k := range known {
 		most := min(editsMax, len(k)/2)
-		n := edits(name, k)
+		n := words.Edits(name, k)
 		if len(name) > editsMax && strings.HasPrefix(k, name) {
 			n = min(n, 1)
 		}
@@ -123,32 +124,6 @@ func Nearest(name string, known []string) []string {
 		names = append(names, c.name)
 	}
 	return names
-}
-
-// edits counts the letters to insert, omit, change or swap with the next to turn a into b.
-func edits(a, b string) int {
-	x, y := []rune(a), []rune(b)
-	rows := make([][]int, len(x)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(y)+1)
-		rows[i][0] = i
-	}
-	for j := range y {
-		rows[0][j+1] = j + 1
-	}
-	for i := range x {
-		for j := range y {
-			change := 1
-			if x[i] == y[j] {
-				change = 0
-			}
-			rows[i+1][j+1] = min(rows[i][j+1]+1, rows[i+1][j]+1, rows[i][j]+change)
-			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
-				rows[i+1][j+1] = min(rows[i+1][j+1], rows[i-1][j-1]+1)
-			}
-		}
-	}
-	return rows[len(x)][len(y)]
 }
 
 // The allowed words of fields, each list in the order of the documents. The JSON Schemas have the

@@ -80,17 +80,18 @@ func PackageOutputSchema(body []byte) (json.RawMessage, error) {
 	if !bytes.Contains(body, []byte(`"output_schema"`)) && !bytes.Contains(body, []byte(`\u00`)) { // plain or escaped
 		return nil, nil
 	}
+	return packageMember(body, "expectations", "output_schema")
+}
+
+// PackageContext returns the context of an encoded package; nil without one. It shares memory with
+// body. The error is a *Error.
+func PackageContext(body []byte) (json.RawMessage, error) { return packageMember(body, "context") }
+
+// packageMember returns the field of an encoded package at a path; nil if it is absent or null.
+func packageMember(body []byte, path ...string) (found json.RawMessage, err error) {
 	s := wirejson.NewLenientReader(body)
 	defer s.Free()
-	var found json.RawMessage
-	ok := readMember(s, "expectations", func() bool {
-		return readMember(s, "output_schema", func() bool {
-			raw, _, ok := s.Raw()
-			found = raw
-			return ok
-		})
-	})
-	if ok {
+	if readMember(s, path, &found) {
 		s.End()
 	}
 	if err := s.Broken("package"); err != nil {
@@ -102,33 +103,18 @@ func PackageOutputSchema(body []byte) (json.RawMessage, error) {
 	return found, nil
 }
 
-// PackageContext returns the context of an encoded package; nil without one. It shares memory with
-// body. The error is a *Error.
-func PackageContext(body []byte) (json.RawMessage, error) {
-	s := wirejson.NewLenientReader(body)
-	defer s.Free()
-	var found json.RawMessage
-	if readMember(s, "context", func() bool {
-		raw, _, ok := s.Raw()
-		found = raw
+// readMember reads the next value, and finds the member at a path in it.
+func readMember(s *wirejson.Reader, path []string, found *json.RawMessage) (ok bool) {
+	switch {
+	case len(path) == 0:
+		*found, _, ok = s.Raw()
 		return ok
-	}) {
-		s.End()
-	}
-	if err := s.Broken("package"); err != nil {
-		return nil, protocol.WireError(err)
-	}
-	return found, nil
-}
-
-// readMember calls read at the value of a field, if the next value is an object that has it.
-func readMember(s *wirejson.Reader, name string, read func() bool) bool {
-	if s.Peek() != jsontext.KindBeginObject {
+	case s.Peek() != jsontext.KindBeginObject:
 		return s.Skip()
 	}
 	return s.Members(func(_ int, raw []byte) bool {
-		if wirejson.NameIs(raw, name) {
-			return read()
+		if wirejson.NameIs(raw, path[0]) {
+			return readMember(s, path[1:], found)
 		}
 		return s.Skip()
 	})

@@ -1,6 +1,10 @@
 package wirejson
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/agenthandoff/handoff/internal/words"
+)
 
 // unknownField describes the error of a field that sh does not know, and suggests a place for its
 // content.
@@ -27,7 +31,7 @@ func (sh *Shape) suggest(name string) string {
 		return path
 	}
 	for _, f := range sh.order {
-		if len(name) > 3 && near(f.Name, name) {
+		if len(name) > 3 && words.Edits(f.Name, name) <= 1 {
 			return f.Name
 		}
 	}
@@ -37,27 +41,6 @@ func (sh *Shape) suggest(name string) string {
 		}
 	}
 	return ""
-}
-
-// near reports whether one insertion, deletion, change or swap of neighbours turns a into b.
-func near(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	if len(b)-len(a) > 1 {
-		return false
-	}
-	i := 0
-	for i < len(a) && a[i] == b[i] {
-		i++
-	}
-	if len(a) < len(b) {
-		return a[i:] == b[i+1:]
-	}
-	if i == len(a) || a[i+1:] == b[i+1:] {
-		return true
-	}
-	return i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
 }
 
 // snake turns conversationId and ConversationID into conversation_id.

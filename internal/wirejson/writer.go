@@ -7,8 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
-	"unicode/utf8"
 	"unsafe"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -278,15 +278,7 @@ func (w *Writer) number(n float64) *Error {
 	if math.IsNaN(n) || math.IsInf(n, 0) {
 		return unwritable(fmt.Errorf("%g is no number in JSON", n))
 	}
-	format := byte('f')
-	if size := math.Abs(n); size != 0 && (size < 1e-6 || size >= 1e21) {
-		format = 'e'
-	}
-	w.buf = strconv.AppendFloat(w.buf, n, format, -1, 64)
-	if end := len(w.buf); format == 'e' && end >= 4 && w.buf[end-4] == 'e' && w.buf[end-3] == '-' && w.buf[end-2] == '0' {
-		w.buf[end-2] = w.buf[end-1] // e-09 is e-9
-		w.buf = w.buf[:end-1]
-	}
+	w.Raw(jsontext.Float(n).String())
 	return nil
 }
 
@@ -295,61 +287,11 @@ func (w *Writer) Count(n uint64) { w.buf = strconv.AppendUint(w.buf, n, 10) }
 
 // Text writes a string in quotes.
 func (w *Writer) Text(s string) {
-	w.buf = append(w.buf, '"')
-	done := 0 // written part of s
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if !plain[c] {
-				w.buf = append(w.buf, s[done:i]...)
-				w.escape(c)
-				done = i + 1
-			}
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			w.buf = append(append(w.buf, s[done:i]...), `\ufffd`...)
-			done = i + size
-		case r == '\u2028' || r == '\u2029': // JavaScript takes them for line breaks
-			w.buf = append(append(w.buf, s[done:i]...), `\u202`...)
-			w.buf = append(w.buf, hexDigits[r&0xF])
-			done = i + size
-		}
-		i += size
+	buf, err := jsontext.AppendQuote(w.buf, s)
+	// Go's encoder escapes the replacement of invalid UTF-8, and the line breaks of JavaScript.
+	if err != nil || strings.IndexByte(s, "\u2028"[0]) >= 0 && (strings.Contains(s, "\u2028") || strings.Contains(s, "\u2029")) {
+		text, _ := Marshal(s) // of a string
+		buf = append(w.buf, text...)
 	}
-	w.buf = append(w.buf, s[done:]...)
-	w.buf = append(w.buf, '"')
+	w.buf = buf
 }
-
-const hexDigits = "0123456789abcdef"
-
-// escape writes an ASCII character that must be escaped in a text.
-func (w *Writer) escape(c byte) {
-	switch c {
-	case '"', '\\':
-		w.buf = append(w.buf, '\\', c)
-	case '\b':
-		w.buf = append(w.buf, '\\', 'b')
-	case '\f':
-		w.buf = append(w.buf, '\\', 'f')
-	case '\n':
-		w.buf = append(w.buf, '\\', 'n')
-	case '\r':
-		w.buf = append(w.buf, '\\', 'r')
-	case '\t':
-		w.buf = append(w.buf, '\\', 't')
-	default:
-		w.buf = append(w.buf, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
-	}
-}
-
-// plain marks the bytes of a JSON string that need no escape.
-var plain = func() (table [256]bool) {
-	for c := range table {
-		table[c] = c >= 0x20 && c != '"' && c != '\\'
-	}
-	return table
-}()
