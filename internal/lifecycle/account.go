@@ -25,8 +25,8 @@ type Next struct {
 // other account covers it. nil means no limits.
 func resolveLimits(s p.Summary, d *Directory) *p.Limits {
 	limits := AskedLimits(s, d)
-	if isSubmitted(&s) && d != nil && d.Fleet != nil {
-		limits = limits.Within(d.Fleet.Limits)
+	if isSubmitted(&s) {
+		limits = limits.Within(d.fleet().Limits)
 	}
 	return limits
 }
@@ -34,7 +34,7 @@ func resolveLimits(s p.Summary, d *Directory) *p.Limits {
 // classify sets the complexity class of a submission without one, by the first rule of the fleet
 // that fits. A handoff made under a lease uses part of its parent's limits and has no class.
 func classify(s p.Summary, f *p.Fleet) p.Summary {
-	if f == nil || len(f.Complexity) == 0 || s.Class != "" { // usual case
+	if len(f.Complexity) == 0 || s.Class != "" { // usual case
 		return s
 	}
 	if !isSubmitted(&s) || s.CallOf != "" || s.Type == p.Escalation {
@@ -49,34 +49,22 @@ func classify(s p.Summary, f *p.Fleet) p.Summary {
 	return s
 }
 
-func (d *Directory) classify(s p.Summary) p.Summary {
-	if d == nil {
-		return s
-	}
-	return classify(s, d.Fleet)
-}
-
 // AskedLimits returns the limits that a handoff asks for: its package's, over those of its class.
 // nil means no limits.
 func AskedLimits(s p.Summary, d *Directory) *p.Limits {
 	if s.Class == "" {
 		return s.Limits
 	}
-	return s.Limits.Over(classLimits(s.Class, d))
+	limits, there := d.fleet().Classes[s.Class]
+	if !there {
+		limits = p.DefaultClasses(s.Class)
+	}
+	return s.Limits.Over(limits)
 }
 
 // isSubmitted reports whether a handoff was created without a lease and by no other handoff. It
 // opens its own account, whatever its parent and lineage.
 func isSubmitted(s *p.Summary) bool { return s.N == 0 && s.Group == "" && s.ReturnOf == "" }
-
-func classLimits(class string, d *Directory) *p.Limits {
-	if d != nil && d.Fleet != nil {
-		if limits, there := d.Fleet.Classes[class]; there {
-			return limits
-		}
-	}
-	return p.DefaultClasses(class)
-}
 
 // Available returns the remaining amount of each limit of a handoff; 0 for a dimension without a
 // limit.

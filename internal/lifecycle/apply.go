@@ -124,13 +124,18 @@ func applyOffered(s *p.State, e *p.Offered) error {
 	if e.Policy != nil {
 		s.Policy = *e.Policy
 	}
-	s.Offer, s.OfferedAt = p.Self, e.At
+	beginOffer(s, e.At)
+	return nil
+}
+
+// beginOffer begins an offer, which ends the waits of the one before.
+func beginOffer(s *p.State, at p.Time) {
+	s.Offer, s.OfferedAt = p.Self, at
 	s.Alternative, s.Conditions, s.RetryAt, s.TimedOut = "", nil, p.Time{}, ""
 	endAwait(s)
 	s.ClaimedAt, s.AcceptedAt, s.StartedAt = p.Time{}, p.Time{}, p.Time{}
 	clearReminder(s)
 	s.Retryable, s.RetryAfterMS = false, 0
-	return nil
 }
 
 // moveTo moves the handoff to an agent. Attempts and conditions restart at each agent, and the plans
@@ -693,22 +698,10 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	s.Refused = withoutAgent(s.Refused, e.Agent)
 	moveTo(s, e.Agent)
 	dropPending(s)
-	s.Attempt, s.LeasesLost, s.Retries = 1, 0, 0
-	s.AttemptsTotal++
-	s.Holder, s.LeaseMS, s.Fence, s.Offer, s.LimitKeys = e.Holder, e.LeaseMS, p.Self, p.Self, nil
-	s.OfferedAt, s.AcceptedAt = e.At, e.At
-	s.ClaimedAt, s.StartedAt, s.ProgressAt = p.Time{}, p.Time{}, p.Time{}
-	clearReminder(s)
-	s.EstimatedCompletion, s.EstimatedCompletionMS, s.RetryAt = p.Time{}, 0, p.Time{}
-	s.Alternative, s.Conditions, s.TimedOut, s.Progress = "", nil, "", nil
-	s.Retryable, s.RetryAfterMS = false, 0
-	s.Reason, s.StuckReason, s.Denied = "", "", ""
-	s.Absent, s.LapsedClaims = nil, 0
-	endQueueClock(s)
-	endAwait(s)
-	receiveEnds(s)
-	beginAsking(s)
-	return nil
+	s.Attempt, s.LeasesLost, s.Retries, s.Denied = 0, 0, 0, ""
+	clearHolder(s)
+	beginOffer(s, e.At)
+	return applyAccepted(s, &p.Accepted{Meta: e.Meta, Holder: e.Holder, LeaseMS: e.LeaseMS})
 }
 
 func applyRolledBack(s *p.State, e *p.RolledBack) error {

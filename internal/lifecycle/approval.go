@@ -64,10 +64,7 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 			names = append(names, RuleTarget)
 		}
 	}
-	if d == nil || d.Fleet == nil {
-		return names, by
-	}
-	for _, rule := range d.Fleet.Approvals {
+	for _, rule := range d.fleet().Approvals {
 		when := rule.If
 		if when.MinRisk != "" && reaches(s.Risk, when.MinRisk) {
 			when.MinRisk = ""
@@ -240,24 +237,13 @@ func ApproversBelow(agent string, d *Directory) []string {
 	if d == nil || agent == p.Human {
 		return nil
 	}
-	var below []string
-	for id := range d.Agents {
-		if id != agent && answersFor(agent, id, d) {
-			below = append(below, id)
-		}
-	}
-	slices.Sort(below)
-	return below
+	return d.agentsWhere(func(id string) bool { return id != agent && answersFor(agent, id, d) })
 }
 
 // closeUnapproved ends a handoff that no agent had. It is listed for a person if the work before it
 // is done.
 func closeUnapproved(s p.State, meta p.Meta, outcome p.Outcome, why reason) p.Event {
-	inbox := ""
-	if wasPromised(s) {
-		inbox = p.Human
-	}
-	end := closed(meta, outcome, why, inbox)
+	end := closed(meta, outcome, why, personIf(wasPromised(s)))
 	if s.Gate.DenyReason != "" {
 		end.Message += ": " + s.Gate.DenyReason
 	}
@@ -265,31 +251,26 @@ func closeUnapproved(s p.State, meta p.Meta, outcome p.Outcome, why reason) p.Ev
 }
 
 func staleApproved(s *p.State, e *p.Approved) string {
-	switch {
-	case s.Gate.First() != p.GateApproval:
-		return "no approval is asked for"
-	case e.Agent != p.AnyAgent && e.Agent != s.Gate.Agent:
-		return "the approval of another agent is asked for"
+	if e.Agent == p.AnyAgent && s.Gate.First() == p.GateApproval {
+		return ""
 	}
-	return ""
+	return staleVerdict(s, e.Agent)
 }
 
-func staleDenied(s *p.State, e *p.Denied) string {
+func staleDenied(s *p.State, e *p.Denied) string { return staleVerdict(s, e.Agent) }
+
+func staleVerdict(s *p.State, agent string) string {
 	switch {
 	case s.Gate.First() != p.GateApproval:
 		return "no approval is asked for"
-	case e.Agent != s.Gate.Agent:
+	case agent != s.Gate.Agent:
 		return "the approval of another agent is asked for"
 	}
 	return ""
 }
 
 func applyApproved(s *p.State, e *p.Approved) error {
-	given := append(slices.Clone(s.Approvals), p.ApprovalGiven{Agent: e.Agent, By: cutTo(e.By, p.IDBytesMax), At: e.At})
-	if len(given) > p.ApprovalsMax {
-		given = given[len(given)-p.ApprovalsMax:]
-	}
-	s.Approvals = given
+	s.Approvals = appendLast(s.Approvals, p.ApprovalGiven{Agent: e.Agent, By: cutTo(e.By, p.IDBytesMax), At: e.At}, p.ApprovalsMax)
 	openFirst(s, e.At)
 	s.Gate.Approver, s.Gate.Level = "", 0
 	return nil
@@ -385,12 +366,8 @@ func decisionID(id string) string { return cutTo(id, 2*p.DecisionIDBytesMax) }
 const decisionBytesMax = 512
 
 func applyDecided(s *p.State, e *p.Decided) error {
-	kept := append(slices.Clone(s.Decisions), p.Decision{ID: decisionID(e.ID), Description: cutTo(e.Description, decisionBytesMax),
-		Rationale: cutTo(e.Rationale, decisionBytesMax), MadeBy: s.Agent, At: e.At})
-	if len(kept) > p.DecisionsMax {
-		kept = kept[len(kept)-p.DecisionsMax:]
-	}
-	s.Decisions = kept
+	s.Decisions = appendLast(s.Decisions, p.Decision{ID: decisionID(e.ID), Description: cutTo(e.Description, decisionBytesMax),
+		Rationale: cutTo(e.Rationale, decisionBytesMax), MadeBy: s.Agent, At: e.At}, p.DecisionsMax)
 	return nil
 }
 
@@ -468,7 +445,7 @@ func askAuthority(s *p.State) {
 //     get the handoff;
 //   - escalation, deadline: the authority that has it, and each above that; not an agent that passed
 //     it up.
-func MayAnswer(s p.State, by string, d *Directory) *p.Error {
+func MayAnswer(s p.State, by string, d *Directory) error {
 	var may bool
 	var who string
 	switch QuestionOf(s).Kind {
@@ -514,10 +491,7 @@ func maySettle(s p.State, by string, d *Directory) error {
 	if QuestionOf(s).Kind == AsksNothing {
 		return nil
 	}
-	if err := MayAnswer(s, by, d); err != nil {
-		return err
-	}
-	return nil
+	return MayAnswer(s, by, d)
 }
 
 // checkQuestion refuses an answer that names no question, or not the open one.

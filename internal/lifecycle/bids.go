@@ -181,18 +181,14 @@ func nextBidder(s p.State, q Query, excluded []string) (p.Routing, bool) {
 		now = q.Now
 	}
 	for _, b := range s.Bidding.Bids {
-		profile, known := q.Agent(b.Agent)
-		if !known || contains(excluded, b.Agent) || q.Reserved.has(b.Agent) || !from.lead(profile) || hasPassed(now, b.Until) {
+		c, ok := q.candidate(b.Agent, s.Ticket, &s.Summary, wanted, from, excluded)
+		if !ok || hasPassed(now, b.Until) {
 			continue
 		}
-		m, why := q.fit(profile, &s.Summary, wanted)
-		if _, _, lets := q.lets(b.Agent, s.Ticket); why != "" || !lets {
-			continue
-		}
-		l := q.load(b.Agent)
-		routing.Candidates = append(routing.Candidates, p.Candidate{Agent: b.Agent, Score: b.Score, Live: l.live, Busy: l.busy})
+		c.Score = b.Score
+		routing.Candidates = append(routing.Candidates, c.Candidate)
 		if routing.Choice == "" {
-			routing.Choice, routing.Warnings = b.Agent, m.warnings
+			routing.Choice, routing.Warnings = b.Agent, c.warnings
 		}
 	}
 	return routing, routing.Choice != ""
@@ -290,7 +286,7 @@ func endBidding(s *p.State, at p.Time, said *p.AwardTerms) error {
 	bidding := *s.Bidding
 	bidding.AwardedAt = at
 	for _, b := range said.Bids {
-		if !contains(bidding.Calls, b.Agent) {
+		if !slices.Contains(bidding.Calls, b.Agent) {
 			return fmt.Errorf("%w: a bid of %s, which was not asked", ErrIllegal, b.Agent)
 		}
 		ranked := p.RankedBid{Agent: b.Agent, Score: b.Score}

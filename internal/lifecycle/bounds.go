@@ -27,11 +27,13 @@ func appendAgent(list []string, agent string) []string {
 	if agent == "" || slices.Contains(list, agent) {
 		return list
 	}
-	next := append(slices.Clip(slices.Clone(list)), agent)
-	if len(next) > listMax {
-		next = next[len(next)-listMax:]
-	}
-	return next
+	return appendLast(list, agent, listMax)
+}
+
+// appendLast appends to a list in a new array, and drops the oldest beyond most.
+func appendLast[T any](list []T, last T, most int) []T {
+	next := append(slices.Clone(list), last)
+	return next[max(0, len(next)-most):]
 }
 
 // withoutAgent returns the list without an agent, in a new array.
@@ -193,15 +195,15 @@ func admitLineage(s p.Summary, d *Directory) error {
 // edgeRepeats returns how often an agent may hand off the same work to the same agent; 0 is
 // unlimited.
 func edgeRepeats(d *Directory) int64 {
-	if d == nil || d.Fleet == nil || d.Fleet.Loops == nil || d.Fleet.Loops.EdgeRepeats == nil {
-		return p.EdgeRepeatsDefault
+	if loops := d.fleet().Loops; loops != nil && loops.EdgeRepeats != nil {
+		return *loops.EdgeRepeats
 	}
-	return *d.Fleet.Loops.EdgeRepeats
+	return p.EdgeRepeatsDefault
 }
 
 // admitLimits refuses a submission whose limits leave a budget of 0 to it or to one of its members.
 func admitLimits(s p.Summary, d *Directory) error {
-	if !isSubmitted(&s) || s.Limits == nil && s.Class == "" && (d == nil || d.Fleet == nil) {
+	if !isSubmitted(&s) {
 		return nil
 	}
 	limits, size := resolveLimits(s, d), int64(1)

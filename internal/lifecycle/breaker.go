@@ -139,13 +139,12 @@ func fail(h p.Health, a Attempt, policy p.BreakerPolicy, probe bool, now time.Ti
 
 // addFailure adds a handoff once. known is its index, or negative.
 func addFailure(failures []p.FailedHandoff, a Attempt, known int) []p.FailedHandoff {
-	failures = slices.Clone(failures)
-	if known >= 0 {
-		failures[known].Fence = a.Fence
-		return failures
+	if known < 0 {
+		return appendLast(failures, p.FailedHandoff{Ticket: a.Ticket, Fence: a.Fence}, p.BreakerThresholdMax)
 	}
-	failures = append(failures, p.FailedHandoff{Ticket: a.Ticket, Fence: a.Fence})
-	return failures[max(0, len(failures)-p.BreakerThresholdMax):]
+	failures = slices.Clone(failures)
+	failures[known].Fence = a.Fence
+	return failures
 }
 
 func withoutProbe(probes []p.Probe, ticket string) []p.Probe {
@@ -239,12 +238,8 @@ func (d *Directory) BreakerPolicy(agent string) p.BreakerPolicy {
 	if d == nil || agent == p.Human {
 		return p.BreakerPolicy{}
 	}
-	var fleet *p.Breaker
-	if d.Fleet != nil {
-		fleet = d.Fleet.Breaker
-	}
 	profile, _ := d.Agent(agent)
-	return p.ResolveBreaker(fleet, profile.Breaker)
+	return p.ResolveBreaker(d.fleet().Breaker, profile.Breaker)
 }
 
 // lets reports whether an agent's breaker lets a handoff through, and how its offer is marked. If
@@ -303,7 +298,7 @@ func KeptBack(s p.State, q Query) (agent string, h p.Health, kept bool) {
 		agent = s.Agent
 	case s.Phase != p.Pending || s.Offer != 0 || s.Agent != "" || s.Aggregate != nil:
 		return "", h, false
-	case s.Target.Agent != "" && !contains(s.Excluded, s.Target.Agent):
+	case s.Target.Agent != "" && !slices.Contains(s.Excluded, s.Target.Agent):
 		agent = s.Target.Agent
 	default:
 		_, err := routeTarget(s.Summary, q)

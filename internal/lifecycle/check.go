@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,22 +17,8 @@ import (
 // zero State precedes a first append. An error is a bug of a writer. Only verification uses Check,
 // and no decision depends on it. It does not see the events between the states: Apply checks those.
 func Check(before, after p.State, now time.Time) error {
-	if err := checkShape(before, after); err != nil {
-		return err
-	}
-	if err := checkGate(after); err != nil {
-		return err
-	}
-	if err := checkQuestions(after); err != nil {
-		return err
-	}
-	if err := checkBids(before, after); err != nil {
-		return err
-	}
-	if err := checkOffer(before, after); err != nil {
-		return err
-	}
-	if err := checkAccount(before, after); err != nil {
+	if err := cmp.Or(checkShape(before, after), checkGate(after), checkQuestions(after),
+		checkBids(before, after), checkOffer(before, after), checkAccount(before, after)); err != nil {
 		return err
 	}
 	if before.Closed {
@@ -209,7 +196,7 @@ func CheckEnd(before, s p.State) error {
 	intervened := hasPassed(s.ClosedAt, Deadline(s)) // the end of the intervention time, or of the longest deadline
 	began := !s.AwaitsSource || s.Agent != ""
 	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
-		s.Escalations < p.EscalationsTotalMax && !contains(s.Refused, p.Human)
+		s.Escalations < p.EscalationsTotalMax && !slices.Contains(s.Refused, p.Human)
 	switch {
 	case asksAtGate(before.Gate): // silence does not bring an unapproved handoff to an authority
 	case s.Inbox == "":

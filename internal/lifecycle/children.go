@@ -290,8 +290,5 @@ func ReturnSettled(s p.State, d *Directory) bool {
 
 // sourceInbox returns the inbox that lists a return: a person's, if the source has no queue.
 func sourceInbox(s p.State, d *Directory) string {
-	if servesQueue(s.Source, d) {
-		return ""
-	}
-	return p.Human
+	return personIf(!servesQueue(s.Source, d))
 }

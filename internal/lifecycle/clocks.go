@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -435,7 +436,7 @@ func stepDeadline(s p.State, q Query, meta p.Meta) []p.Event {
 		return []p.Event{closeUnfinished(s, meta, why)}
 	}
 	if s.Policy.OnDeadline != p.DeadlineClose && !hasPassed(meta.At, Deadline(s)) {
-		if s.Agent == p.Human && !contains(s.Refused, p.Human) {
+		if s.Agent == p.Human && !slices.Contains(s.Refused, p.Human) {
 			return []p.Event{offer(s, q, meta, p.Human, OfferOverdue, nil)}
 		}
 		if _, _, ok := nextAuthority(s, q); ok {

@@ -20,8 +20,13 @@ func (d *Directory) HasContracts() bool {
 }
 
 func (d *Directory) findContract() bool {
+	return d.anyAgent(func(profile *p.Profile) bool { return profile.Contract != nil })
+}
+
+// anyAgent reports whether an agent meets a condition.
+func (d *Directory) anyAgent(meets func(*p.Profile) bool) bool {
 	for _, profile := range d.Agents {
-		if profile.Contract != nil {
+		if meets(profile) {
 			return true
 		}
 	}
@@ -109,8 +114,7 @@ func CheckParent(parent p.State) error {
 
 // edges holds the hand-offs that an agent may make. The zero value allows all.
 type edges struct {
-	source   string // empty: unrestricted
-	handsTo  []string
+	from     *p.Profile // the source; nil: unrestricted
 	handoffs p.HandoffMode
 }
 
@@ -119,23 +123,13 @@ func edgesOf(s p.Summary, d *Directory) edges {
 	if !hasEdges(s) {
 		return edges{}
 	}
-	e := edges{source: s.Source}
-	if d == nil {
-		return e
-	}
-	if d.Fleet != nil {
-		e.handoffs = d.Fleet.Handoffs
-	}
-	if profile := d.Agents[s.Source]; profile != nil {
-		e.handsTo, e.handoffs = profile.HandsTo, cmp.Or(profile.Handoffs, e.handoffs)
-	}
-	return e
+	profile, _ := d.Agent(s.Source)
+	return edges{profile, cmp.Or(profile.Handoffs, d.fleet().Handoffs)}
 }
 
 // lead reports whether the source may hand off to an agent.
 func (e edges) lead(to *p.Profile) bool {
-	from := p.Profile{HandsTo: e.handsTo}
-	return e.source == "" || to.ID == p.Human || from.HandsOffTo(to.ID) && to.AcceptsHandoffsFrom(e.source)
+	return e.from == nil || to.ID == p.Human || e.from.HandsOffTo(to.ID) && to.AcceptsHandoffsFrom(e.from.ID)
 }
 
 // refuses returns an error if the source may not hand off to an agent.
@@ -143,12 +137,12 @@ func (e edges) refuses(to *p.Profile) error {
 	if e.lead(to) {
 		return nil
 	}
-	if from := (p.Profile{HandsTo: e.handsTo}); !from.HandsOffTo(to.ID) {
+	if !e.from.HandsOffTo(to.ID) {
 		return p.Errorf(p.CodeForbidden, "target.agent", "%s hands off to %s (hands_to), not to %s; only the orchestrator decides routing",
-			e.source, strings.Join(e.handsTo, ", "), to.ID)
+			e.from.ID, strings.Join(e.from.HandsTo, ", "), to.ID)
 	}
 	return p.Errorf(p.CodeForbidden, "target.agent", "%s takes handoffs from %s (accepts_from), not from %s; only the orchestrator decides routing",
-		to.ID, strings.Join(to.AcceptsFrom, ", "), e.source)
+		to.ID, strings.Join(to.AcceptsFrom, ", "), e.from.ID)
 }
 
 // FellBack is a suffix of the variant's name in the state of a handoff. The agent that its

@@ -195,11 +195,11 @@ func (g *WaitGraph) Deadlocks(d *Directory) []Deadlock {
 	for _, cycle := range deadlocks(g.waits(d)) {
 		found := Deadlock{Cycle: cycle}
 		for _, ticket := range cycle {
-			if agent := g.agents[ticket]; agent != "" && !contains(found.Agents, agent) {
+			if agent := g.agents[ticket]; agent != "" && !slices.Contains(found.Agents, agent) {
 				found.Agents = append(found.Agents, agent)
 			}
 			if s := g.pending[ticket]; s != nil {
-				if !contains(found.Agents, s.Agent) {
+				if !slices.Contains(found.Agents, s.Agent) {
 					found.Agents = append(found.Agents, s.Agent)
 				}
 				if found.Youngest.Ticket == "" || cmp.Or(s.SubmittedAt.Compare(found.Youngest.SubmittedAt), cmp.Compare(s.Ticket, found.Youngest.Ticket)) > 0 {

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -284,10 +285,7 @@ func stepTimeout(s p.State, q Query, meta p.Meta) []p.Event {
 	if escalatesAtOnce(s, q) || s.Denied != "" {
 		return escalate(s, q, meta, why)
 	}
-	if events := reroute(s, q, meta, why); events != nil {
-		return events
-	}
-	return noTaker(s, q, meta, p.OutcomeTimeout, notRerouted(s, why))
+	return rerouteOrNoTaker(s, q, meta, p.OutcomeTimeout, why)
 }
 
 // stepNoReturn decides the next step after the return's clock, by the package's policy. A retry of
@@ -303,7 +301,7 @@ func stepNoReturn(s p.State, q Query, meta p.Meta) []p.Event {
 // canReoffer reports whether the handoff may be offered once more to its agent, which has neither
 // refused it nor asked too often.
 func canReoffer(s p.State) bool {
-	return s.Agent != "" && !contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
+	return s.Agent != "" && !slices.Contains(s.Refused, s.Agent) && s.ConditionRounds <= s.Policy.MaxConditions
 }
 
 // escalated reports whether an authority has the handoff, queued or held.
@@ -325,16 +323,20 @@ func stepRejected(s p.State, q Query, meta p.Meta) []p.Event {
 		return escalate(s, q, meta, reason{ReasonDenied, p.Facts{Agent: s.Denied}})
 	}
 	if why, ok := tooFewBids(s); ok {
-		if events := reroute(s, q, meta, why); events != nil {
-			return events
-		}
-		return noTaker(s, q, meta, p.OutcomeRejected, why)
+		return rerouteOrNoTaker(s, q, meta, p.OutcomeRejected, why)
 	}
-	why := because(reasonRefused, s)
+	return rerouteOrNoTaker(s, q, meta, p.OutcomeRejected, because(reasonRefused, s))
+}
+
+// rerouteOrNoTaker offers the handoff to another agent, or applies the policy for one that no agent takes.
+func rerouteOrNoTaker(s p.State, q Query, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
 	if events := reroute(s, q, meta, why); events != nil {
 		return events
 	}
-	return noTaker(s, q, meta, p.OutcomeRejected, notRerouted(s, why))
+	if why.code != reasonTooFewBids {
+		why = notRerouted(s, why)
+	}
+	return noTaker(s, q, meta, outcome, why)
 }
 
 // notRerouted returns why a refused handoff goes to no other agent. An escalated handoff is never
@@ -385,11 +387,8 @@ func escalate(s p.State, q Query, meta p.Meta, why reason) []p.Event {
 		if s.Phase == p.PhaseRejected || s.Phase == p.Conditional { // not taken, and no clock ran out
 			outcome = p.OutcomeRejected
 		}
-		inbox := p.Human
-		if s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" { // a person has refused it
-			inbox = ""
-		}
-		return []p.Event{closed(meta, outcome, why.causing(reasonNoAuthority), inbox)}
+		refused := s.Agent == p.Human && outcome == p.OutcomeRejected && s.ReturnOf == "" // by a person
+		return []p.Event{closed(meta, outcome, why.causing(reasonNoAuthority), personIf(!refused))}
 	}
 	return []p.Event{
 		&p.Escalated{Meta: meta, Level: level, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()},
@@ -406,7 +405,7 @@ func nextAuthority(s p.State, q Query) (level int, to string, ok bool) {
 	}
 	to = authorityAt(s, q, level)
 	exhausted := level > s.Policy.MaxEscalations || s.Escalations >= p.EscalationsTotalMax
-	return level, to, s.Agent != p.Human && !exhausted && !contains(s.Refused, to) && !q.Reserved.has(to)
+	return level, to, s.Agent != p.Human && !exhausted && !slices.Contains(s.Refused, to) && !q.Reserved.has(to)
 }
 
 // authorityAt returns the agent or person that an agent escalates to: its own choice while that
@@ -423,7 +422,7 @@ func authorityAt(s p.State, q Query, level int) string {
 			break
 		}
 		above, known := q.Agent(next)
-		if !known || contains(s.Refused, next) || contains(s.Chain, next) || next == s.Agent || q.Reserved.has(next) || s.Type == p.Escalation && next == s.Source {
+		if !known || slices.Contains(s.Refused, next) || slices.Contains(s.Chain, next) || next == s.Agent || q.Reserved.has(next) || s.Type == p.Escalation && next == s.Source {
 			break
 		}
 		if q.fitAbove(above, &s.Summary) {
@@ -459,17 +458,16 @@ func closed(meta p.Meta, o p.Outcome, why reason, inbox string) *p.Closed {
 	return &p.Closed{Meta: meta, Outcome: o, Reason: why.code, Facts: why.factsOrNil(), Message: why.words(), Inbox: inbox}
 }
 
-func leaseLost(s p.State, meta p.Meta) *p.LeaseLost {
-	return &p.LeaseLost{Meta: meta, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}
+// personIf returns the inbox of a person if an end is to be listed there.
+func personIf(listed bool) string {
+	if listed {
+		return p.Human
+	}
+	return ""
 }
 
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
+func leaseLost(s p.State, meta p.Meta) *p.LeaseLost {
+	return &p.LeaseLost{Meta: meta, Holder: s.Holder, Fence: s.Fence, Attempt: s.Attempt}
 }
 
 // Stage is the stage of an open handoff. Times are counted by stage: the stages of its states add

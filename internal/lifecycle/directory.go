@@ -196,9 +196,14 @@ func (d *Directory) Spelled(name string) (agent string, ok bool) {
 
 // Alike returns the agents whose names differ from a name only in case, blanks, hyphens and
 // underscores, sorted.
-func (d *Directory) Alike(name string) (all []string) {
+func (d *Directory) Alike(name string) []string {
+	return d.agentsWhere(func(id string) bool { return p.SpelledAlike(id, name) })
+}
+
+// agentsWhere returns the names of the agents that meet a condition, sorted.
+func (d *Directory) agentsWhere(meets func(id string) bool) (all []string) {
 	for id := range d.Agents {
-		if p.SpelledAlike(id, name) {
+		if meets(id) {
 			all = append(all, id)
 		}
 	}
@@ -206,12 +211,15 @@ func (d *Directory) Alike(name string) (all []string) {
 	return all
 }
 
-// fleetPolicy returns the policies that the fleet sets for all agents.
-func (d *Directory) fleetPolicy() p.PolicyOverrides {
+// noFleet has the settings of a fleet that has none.
+var noFleet p.Fleet
+
+// fleet returns the settings for all agents, which may be empty.
+func (d *Directory) fleet() *p.Fleet {
 	if d == nil || d.Fleet == nil {
-		return p.PolicyOverrides{}
+		return &noFleet
 	}
-	return d.Fleet.Policy
+	return d.Fleet
 }
 
 // Load counts the live holders that serve an agent, and their slots. Holders that only poll or that
@@ -313,8 +321,8 @@ const successSteps = 20
 
 // routeBy returns how the agent of a package is chosen; empty is p.RouteByFit.
 func routeBy(s p.Summary, d *Directory) p.RouteBy {
-	if s.RouteBy == "" && d != nil && d.Fleet != nil && d.Fleet.Routing != nil {
-		return d.Fleet.Routing.By
+	if own := d.fleet().Routing; s.RouteBy == "" && own != nil {
+		return own.By
 	}
 	return s.RouteBy
 }
@@ -364,25 +372,33 @@ func ranked(s p.Summary, ticket string, q Query, excluded []string) (p.Routing, 
 	if len(s.Ranked) == 0 || s.Target.Capability != "" || q.Directory == nil { // usual case
 		return p.Routing{}, false
 	}
-	from := edgesOf(s, q.Directory)
-	best := p.Routing{Revision: q.Revision, Excluded: excluded}
+	from, best := edgesOf(s, q.Directory), p.Routing{Revision: q.Revision, Excluded: excluded}
 	standing := -1
 	for _, agent := range s.Ranked {
-		profile, known := q.Agent(agent)
-		if !known || agent == s.Source || contains(excluded, agent) || q.Reserved.has(agent) || !from.lead(profile) {
+		c, ok := q.candidate(agent, ticket, &s, demand{wanted: requiredOf(s)}, from, excluded)
+		if !ok {
 			continue
 		}
-		m, why := q.fit(profile, &s, demand{wanted: requiredOf(s)})
-		if _, _, lets := q.lets(agent, ticket); why != "" || !lets {
-			continue
-		}
-		l := q.load(agent)
-		best.Candidates = append(best.Candidates, p.Candidate{Agent: agent, Score: m.score, Live: l.live, Busy: l.busy})
-		if own := min(availabilityRank(profile, l), 1); own > standing {
-			best.Choice, best.Warnings, standing = agent, m.warnings, own
+		best.Candidates = append(best.Candidates, c.Candidate)
+		if own := min(c.standing, 1); own > standing {
+			best.Choice, best.Warnings, standing = agent, c.warnings, own
 		}
 	}
 	return best, best.Choice != ""
+}
+
+// candidate returns an agent as a candidate for a handoff. ok is false if it may not have the handoff
+// now, by its edges, its breaker or any rule of fit.
+func (q Query) candidate(agent, ticket string, s *p.Summary, wanted demand, from edges, excluded []string) (c rankedCandidate, ok bool) {
+	profile, known := q.Agent(agent)
+	if !known || agent == s.Source || slices.Contains(excluded, agent) || q.Reserved.has(agent) || !from.lead(profile) {
+		return c, false
+	}
+	m, why := q.fit(profile, s, wanted)
+	_, _, lets := q.lets(agent, ticket)
+	l := q.load(agent)
+	c = rankedCandidate{Candidate: p.Candidate{Agent: agent, Score: m.score, Live: l.live, Busy: l.busy}, standing: availabilityRank(profile, l), warnings: m.warnings}
+	return c, why == "" && lets
 }
 
 // compareCandidates puts agents with workers first, then those that poll. Ties are broken by the
@@ -633,7 +649,7 @@ func capable(agent *p.Profile, s *p.Summary, d *Directory, wanted demand) (m mat
 // strictCapabilities reports whether an agent must have all required capabilities: the package's
 // setting, else the agent's, else the fleet's.
 func strictCapabilities(s *p.Summary, agent *p.Profile, d *Directory) bool {
-	for _, own := range []*bool{s.Overrides.StrictCapabilities, agent.Policy.StrictCapabilities, d.fleetPolicy().StrictCapabilities} {
+	for _, own := range []*bool{s.Overrides.StrictCapabilities, agent.Policy.StrictCapabilities, d.fleet().Policy.StrictCapabilities} {
 		if own != nil {
 			return *own
 		}

@@ -154,7 +154,7 @@ func goBack(s p.State, q Query, meta p.Meta) []p.Event {
 			continue
 		}
 		why := reason{ReasonAgentBack, p.Facts{Agent: routing.Choice}}
-		back := &p.Rerouted{Meta: meta, From: s.Agent, To: routing.Choice, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()}
+		back := rerouted(&s, meta, routing.Choice, why)
 		if applyAll(&s, []p.Event{back}) != nil {
 			return []p.Event{back} // a bug: it shows as an illegal event
 		}
@@ -181,7 +181,7 @@ func backAt(s p.State, absence p.Absence, q Query) (p.Routing, bool) {
 		}
 	}
 	profile, known := q.Agent(routing.Choice)
-	if !known || profile.Paused || routing.Choice == s.Agent || q.Reserved.has(profile.ID) || contains(s.Refused, profile.ID) || !q.fitAbove(profile, &s.Summary) && !s.Overridden(profile.ID) {
+	if !known || profile.Paused || routing.Choice == s.Agent || q.Reserved.has(profile.ID) || slices.Contains(s.Refused, profile.ID) || !q.fitAbove(profile, &s.Summary) && !s.Overridden(profile.ID) {
 		return routing, false
 	}
 	if from := edgesOf(s.Summary, q.Directory); absence.Agent == "" && !from.lead(profile) { // it was absent when an agent was chosen

@@ -78,14 +78,21 @@ func offerOrGate(s *p.State, q Query, meta p.Meta, to offerTo) []p.Event {
 		}
 		return []p.Event{&p.Gated{Meta: meta, GateTerms: *terms, Routing: to.routing}}
 	}
+	return moveAndOffer(s, q, meta, to)
+}
+
+// moveAndOffer returns an offer, after a reroute if another agent has the handoff.
+func moveAndOffer(s *p.State, q Query, meta p.Meta, to offerTo) []p.Event {
 	offered := offer(*s, q, meta, to.agent, to.reason, to.routing)
 	if s.Agent == "" || s.Agent == to.agent {
 		return []p.Event{offered}
 	}
-	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: to.agent, ReasonCode: to.why.code, Facts: to.why.factsOrNil(), Reason: to.why.words()},
-		offered,
-	}
+	return []p.Event{rerouted(s, meta, to.agent, to.why), offered}
+}
+
+// rerouted returns the event that moves a handoff to another agent for a reason.
+func rerouted(s *p.State, meta p.Meta, to string, why reason) *p.Rerouted {
+	return &p.Rerouted{Meta: meta, From: s.Agent, To: to, ReasonCode: why.code, Facts: why.factsOrNil(), Reason: why.words()}
 }
 
 // stepGate decides about a handoff behind a gate.
@@ -135,26 +142,18 @@ func gateReason(s p.State, code string) reason {
 
 // offerBehindGate returns the offer that an open gate kept back.
 func offerBehindGate(s p.State, gate *p.Gate, q Query, meta p.Meta) []p.Event {
-	agent, routing := gate.Agent, (*p.Routing)(nil)
-	if agent == "" {
+	to := offerTo{agent: gate.Agent, reason: gate.Offer, why: reason{code: gate.Reason}}
+	if to.agent == "" {
 		chosen, err := routeTarget(s.Summary, q)
 		if err != nil {
 			return nil
 		}
-		agent, routing = chosen.Choice, &chosen
+		to.agent, to.routing = chosen.Choice, &chosen
 	}
-	offered := offer(s, q, meta, agent, gate.Offer, routing)
-	if s.Agent == "" || s.Agent == agent {
-		return []p.Event{offered}
-	}
-	why := reason{code: gate.Reason}
 	if gate.Facts != nil {
-		why.facts = *gate.Facts
+		to.why.facts = *gate.Facts
 	}
-	return []p.Event{
-		&p.Rerouted{Meta: meta, From: s.Agent, To: agent, ReasonCode: why.code, Facts: gate.Facts, Reason: why.words()},
-		offered,
-	}
+	return moveAndOffer(&s, q, meta, to)
 }
 
 // Gates reports whether a step creates a gate that asks an approver.
@@ -228,11 +227,7 @@ func RefuseGate(s p.State, kind p.GateKind, why *p.Error, now time.Time) (Step, 
 	if s.Closed || s.Gate.First() != kind || kind == "" {
 		return Step{}, nil
 	}
-	inbox := ""
-	if wasPromised(s) {
-		inbox = p.Human
-	}
-	return StepOf(s, &p.Closed{Meta: p.Meta{At: now, By: By}, Outcome: p.OutcomeRejected, Reason: string(why.Code), Message: why.Error(), Inbox: inbox})
+	return StepOf(s, &p.Closed{Meta: p.Meta{At: now, By: By}, Outcome: p.OutcomeRejected, Reason: string(why.Code), Message: why.Error(), Inbox: personIf(wasPromised(s))})
 }
 
 // wasPromised reports whether a handoff follows from a result. The work before it is done, so a

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"slices"
 	"time"
 
 	p "github.com/agenthandoff/handoff/protocol"
@@ -39,14 +38,7 @@ func Asked(s p.State, d *Directory) string {
 
 // Answering returns the agents that can answer a question, sorted.
 func Answering(d *Directory) []string {
-	var all []string
-	for id := range d.Agents {
-		if d.answers(id) {
-			all = append(all, id)
-		}
-	}
-	slices.Sort(all)
-	return all
+	return d.agentsWhere(d.answers)
 }
 
 func (d *Directory) answers(agent string) bool {

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -290,7 +291,7 @@ func FindChild(s p.State, key p.ChildKey, before ...string) (n int, cell string,
 		case there && c.Dropped.Has(at):
 			continue
 		case key.Given != "":
-		case key.Nth > 0 && nth < key.Nth, key.Nth == 0 && (there && c.Asked.Has(at) || contains(before, cell)):
+		case key.Nth > 0 && nth < key.Nth, key.Nth == 0 && (there && c.Asked.Has(at) || slices.Contains(before, cell)):
 			nth++
 			continue
 		}
@@ -490,11 +491,8 @@ func deny(s *p.State, answer p.Answer) {
 	if answer.LetOthers {
 		return
 	}
-	s.Denied = cutCode(answer.By)
-	if s.Denied == "" {
-		s.Denied = s.Source
-	}
-	if contains(s.Deciders, s.Denied) { // and is not asked again
+	s.Denied = cmp.Or(cutCode(answer.By), s.Source)
+	if slices.Contains(s.Deciders, s.Denied) { // and is not asked again
 		s.Refused = appendAgent(s.Refused, s.Denied)
 	}
 }
@@ -507,7 +505,7 @@ func nextDecider(s p.State, q Query) string {
 	}
 	for _, name := range s.Deciders {
 		profile, known := q.Agent(name)
-		if known && q.fitAbove(profile, &s.Summary) && name != s.Agent && name != s.Source && !contains(s.Refused, name) && !q.Reserved.has(name) {
+		if known && q.fitAbove(profile, &s.Summary) && name != s.Agent && name != s.Source && !slices.Contains(s.Refused, name) && !q.Reserved.has(name) {
 			return name
 		}
 	}
@@ -530,11 +528,7 @@ func deniedEnds(s p.State, q Query) bool {
 // closeDenied ends a handoff that was denied. No inbox lists it, since that would ask again, except
 // for a return, which is no dead letter either.
 func closeDenied(s p.State, meta p.Meta) p.Event {
-	inbox := ""
-	if s.ReturnOf != "" {
-		inbox = p.Human
-	}
-	end := closed(meta, p.OutcomeRejected, reason{ReasonDenied, p.Facts{Agent: s.Denied}}, inbox)
+	end := closed(meta, p.OutcomeRejected, reason{ReasonDenied, p.Facts{Agent: s.Denied}}, personIf(s.ReturnOf != ""))
 	if s.Reason == reasonDenied && s.Message != "" {
 		end.Message += ": " + s.Message
 	}

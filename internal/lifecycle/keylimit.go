@@ -116,12 +116,6 @@ func DropKeyPlaces(u p.KeyUse, vacant map[string]p.KeyPlace) (p.KeyUse, bool) {
 	return u, changed
 }
 
-// KeyPlaceVacant reports whether a place no longer counts. Its holder is gone, or does not have the
-// handoff by that offer. present reports whether the holder is present.
-func KeyPlaceVacant(place p.KeyPlace, s p.State, present bool, now time.Time) bool {
-	return place.Holder != "" && SlotVacant(place.Slot, s, place.Agent, present, now)
-}
-
 // AdmitWaiting keeps the free places for the handoffs that wait, in their order. It returns those whose gates are to be opened. limitOf, if not nil, returns the current limit of a handoff
 // that waits, and false if its limit was removed: then it is admitted without a place.
 func AdmitWaiting(u p.KeyUse, now time.Time, limitOf func(p.KeyWait) (p.KeyLimit, bool)) (p.KeyUse, []p.KeyWait) {
@@ -210,7 +204,7 @@ func NextKeyTurn(u p.KeyUse, now time.Time) time.Time {
 func KeyLimitFor(key string, d *Directory, agent string) (p.KeyLimit, bool) {
 	word, _, resolved := strings.Cut(key, ":")
 	profile, _ := d.Agent(agent)
-	for _, of := range [][]p.KeyLimit{fleetLimits(d), profile.LimitsBy} {
+	for _, of := range [][]p.KeyLimit{d.fleet().LimitsBy, profile.LimitsBy} {
 		for _, l := range of {
 			if name, _, path := strings.Cut(l.Key, ":"); l.Key == key || resolved && path && name == word {
 				return l, true
@@ -240,24 +234,9 @@ func KeyLimitOf(u p.KeyUse, d *Directory) (p.KeyLimit, bool) {
 	return KeyLimitFor(u.Key, d, "")
 }
 
-func fleetLimits(d *Directory) []p.KeyLimit {
-	if d == nil || d.Fleet == nil {
-		return nil
-	}
-	return d.Fleet.LimitsBy
-}
-
 // HasKeyLimits reports whether the settings of the fleet, or of an agent, limit a key.
 func HasKeyLimits(d *Directory) bool {
-	if len(fleetLimits(d)) > 0 {
-		return true
-	}
-	for _, profile := range d.Agents {
-		if len(profile.LimitsBy) > 0 {
-			return true
-		}
-	}
-	return false
+	return len(d.fleet().LimitsBy) > 0 || d.anyAgent(func(profile *p.Profile) bool { return len(profile.LimitsBy) > 0 })
 }
 
 // AwaitKey puts a handoff without a place under a key behind a gate. Its offer ends.
@@ -406,16 +385,4 @@ func KeyLimitWords(l p.KeyLimit) string {
 		words = append(words, fmt.Sprintf("%d in %s", l.Rate, spanWords(l.PerMS)))
 	}
 	return strings.Join(words, ", ")
-}
-
-// spanWords returns a span without its parts that are zero: 1m, not 1m0s.
-func spanWords(ms int64) string {
-	words := millis(ms).String()
-	if strings.HasSuffix(words, "m0s") {
-		words = strings.TrimSuffix(words, "0s")
-	}
-	if strings.HasSuffix(words, "h0m") {
-		words = strings.TrimSuffix(words, "0m")
-	}
-	return words
 }

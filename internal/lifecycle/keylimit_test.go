@@ -170,11 +170,7 @@ func TestKeyHolders(t *testing.T) {
 	if again, twice := KeepKeyPlace(kept, w.claim("a", 2)); !changed || twice || again.Places["a"].Holder != "holder of a" {
 		t.Errorf("kept: %v %v %v", changed, twice, again.Places)
 	}
-	held := p.State{Agent: "agent", Phase: p.Working, Offer: 7, Holder: "holder of a"}
 	place := kept.Places["a"]
-	if KeyPlaceVacant(place, held, true, w.now) || !KeyPlaceVacant(place, held, false, w.now) {
-		t.Error("whether it counts does not depend on the presence of its holder")
-	}
 	if left, dropped := DropKeyPlaces(kept, map[string]p.KeyPlace{"a": place}); !dropped || len(left.Places) != 0 {
 		t.Errorf("dropped %v, %v left", dropped, left.Places)
 	}

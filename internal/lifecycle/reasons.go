@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -230,20 +231,18 @@ func membersDone(f p.Facts) string {
 	return "; " + groupWords(f)
 }
 
-func orItsAgent(agent string) string {
-	if agent == "" {
-		return "its agent"
-	}
-	return agent
-}
+func orItsAgent(agent string) string { return cmp.Or(agent, "its agent") }
 
-// limitWords formats a limit: 30s, 1h30m.
-func limitWords(f p.Facts) string {
-	text := millis(f.LimitMS).String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if n := len(text) - len(zero); n > 0 && text[n:] == zero {
-			text = text[:n+1]
-		}
+func limitWords(f p.Facts) string { return spanWords(f.LimitMS) }
+
+// spanWords returns a span without its parts that are zero: 1m, not 1m0s.
+func spanWords(ms int64) string {
+	words := millis(ms).String()
+	if strings.HasSuffix(words, "m0s") {
+		words = strings.TrimSuffix(words, "0s")
 	}
-	return text
+	if strings.HasSuffix(words, "h0m") {
+		words = strings.TrimSuffix(words, "0m")
+	}
+	return words
 }

@@ -33,11 +33,8 @@ func reofferAfterLoss(s p.State, q Query, meta p.Meta) []p.Event {
 // stepFailed schedules the next attempt, or ends the handoff.
 func stepFailed(s p.State, q Query, meta p.Meta) []p.Event {
 	if !s.Retryable {
-		inbox := ""
-		if s.ReturnOf != "" { // it is no dead letter
-			inbox = p.Human
-		}
-		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeFailed, Reason: cmp.Or(s.Reason, "failed"), Inbox: inbox}} // in the worker's words
+		// In the worker's words. A return is no dead letter, so an inbox lists it.
+		return []p.Event{&p.Closed{Meta: meta, Outcome: p.OutcomeFailed, Reason: cmp.Or(s.Reason, "failed"), Inbox: personIf(s.ReturnOf != "")}}
 	}
 	if s.Attempt >= s.Policy.MaxAttempts {
 		return exhausted(s, q, meta)

@@ -77,7 +77,7 @@ func fitting(s p.Summary, q Query, excluded []string) (fit []rankedCandidate) {
 	}
 	loads, from, by := q.loads(), edgesOf(s, q.Directory), routeBy(s, q.Directory)
 	for _, profile := range q.Agents {
-		if contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || q.Reserved.has(profile.ID) {
+		if slices.Contains(excluded, profile.ID) || profile.ID == s.Source || profile.ID == p.Human || q.Reserved.has(profile.ID) {
 			continue
 		}
 		m, why := q.fit(profile, &s, wanted)
@@ -161,31 +161,22 @@ func nextAgent(s p.State, q Query) (p.Routing, bool) {
 // suggested returns the alternative that the last refusal named, if it is fit. A person always is.
 func suggested(s p.State, q Query, excluded []string) (p.Routing, bool) {
 	alternative := s.Alternative
-	if alternative == "" || contains(excluded, alternative) || q.Directory == nil || q.Reserved.has(alternative) {
+	if alternative == "" || slices.Contains(excluded, alternative) || q.Directory == nil || q.Reserved.has(alternative) {
 		return p.Routing{}, false
 	}
 	routing := p.Routing{Revision: q.Revision, Excluded: excluded, Choice: alternative}
-	switch alternative {
-	case p.Human: // also if a person is the source, as in an escalation
+	if alternative == p.Human { // also if a person is the source, as in an escalation
 		return routing, true
-	case s.Source:
+	}
+	var from edges // an authority may choose freely
+	if s.EscalationLevel == 0 {
+		from = edgesOf(s.Summary, q.Directory)
+	}
+	c, ok := q.candidate(alternative, s.Ticket, &s.Summary, demand{wanted: requiredOf(s.Summary)}, from, excluded)
+	if !ok {
 		return p.Routing{}, false
 	}
-	profile, known := q.Agent(alternative)
-	if !known {
-		return p.Routing{}, false
-	}
-	m, why := q.fit(profile, &s.Summary, demand{wanted: requiredOf(s.Summary)})
-	ok := why == ""
-	if from := edgesOf(s.Summary, q.Directory); s.EscalationLevel == 0 && !from.lead(profile) { // an authority may choose freely
-		ok = false
-	}
-	if _, _, lets := q.lets(alternative, s.Ticket); !ok || !lets {
-		return p.Routing{}, false
-	}
-	live, _, busy := q.Load(alternative)
-	routing.Warnings = m.warnings
-	routing.Candidates = []p.Candidate{{Agent: alternative, Score: m.score, Live: live, Busy: busy}}
+	routing.Warnings, routing.Candidates = c.warnings, []p.Candidate{c.Candidate}
 	return routing, true
 }
 
@@ -198,17 +189,9 @@ func suggested(s p.State, q Query, excluded []string) (p.Routing, bool) {
 // off, or not to that agent; its target is unknown or accepts no handoffs; or no agent has the
 // capability.
 func Admit(s p.Summary, q Query) (p.Routing, error) {
-	if err := checkEdges(s, q.Directory); err != nil {
+	err := cmp.Or(checkEdges(s, q.Directory), admitLineage(s, q.Directory), admitLimits(s, q.Directory))
+	if err != nil || s.Aggregate != nil {
 		return p.Routing{}, err
-	}
-	if err := admitLineage(s, q.Directory); err != nil {
-		return p.Routing{}, err
-	}
-	if err := admitLimits(s, q.Directory); err != nil {
-		return p.Routing{}, err
-	}
-	if s.Aggregate != nil {
-		return p.Routing{}, nil
 	}
 	return routeTarget(s, q)
 }
@@ -307,7 +290,7 @@ func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 		return routing, nil
 	}
 	name := s.Target.Agent
-	if contains(s.Excluded, name) {
+	if slices.Contains(s.Excluded, name) {
 		return substituteFor(name, s, q)
 	}
 	profile, known := q.Agent(name)
@@ -336,7 +319,7 @@ func unknownTarget(s p.Summary, name string, d *Directory) error {
 		if isSubmitted(&s) {
 			return err
 		}
-		way = fmt.Sprintf("%s hands off only to %s (hands_to), so a person must route it", s.Source, strings.Join(edgesOf(s, d).handsTo, ", "))
+		way = fmt.Sprintf("%s hands off only to %s (hands_to), so a person must route it", s.Source, strings.Join(edgesOf(s, d).from.HandsTo, ", "))
 	}
 	return p.Errorf(p.CodeUnknownAgent, "target.agent", "no agent is called %s; %s", name, way)
 }
@@ -383,7 +366,7 @@ func NewMembers(s p.State, events []p.Event) []string {
 	}
 	var gains []string
 	for _, e := range events {
-		if to := p.OutlineOf(e).To; to != s.Target.Agent && !contains(s.Tried, to) {
+		if to := p.OutlineOf(e).To; to != s.Target.Agent && !slices.Contains(s.Tried, to) {
 			gains = appendAgent(gains, to)
 		}
 	}

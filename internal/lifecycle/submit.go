@@ -14,7 +14,7 @@ import (
 // resolvePolicy returns the policy for a package at an agent: the defaults, then the fleet's, then
 // the agent's, then the package's own. d has the settings of the fleet; nil has none.
 func resolvePolicy(s p.Summary, profile *p.Profile, d *Directory) p.Policy {
-	policy := p.DefaultPolicy().With(d.fleetPolicy())
+	policy := p.DefaultPolicy().With(d.fleet().Policy)
 	if profile.MaxExecutionMS > 0 {
 		policy.WorkTimeoutMS = profile.MaxExecutionMS
 	}
@@ -28,9 +28,9 @@ func resolvePolicy(s p.Summary, profile *p.Profile, d *Directory) p.Policy {
 // package's own target gets it, and the state names the variant with the suffix FellBack.
 func Submit(ticket string, summary p.Summary, body p.Submitted, q Query) (Step, error) {
 	q = q.withBreakers()
-	summary = q.classify(summary)
+	summary = classify(summary, q.fleet())
 	waits := summary.OnOpen == p.OnOpenWait
-	if q.Directory == nil || q.Fleet == nil || len(q.Fleet.Experiments) == 0 { // usual case
+	if len(q.fleet().Experiments) == 0 { // usual case
 		return submitTo(ticket, summary, body, q, waits, "")
 	}
 	varied := inVariant(ticket, summary, q.Fleet)
@@ -184,7 +184,7 @@ func undelivered(s p.State, q Query, meta p.Meta, words string) []p.Event {
 
 // submittedEvent returns the event of a submission, which is usually followed by an offer.
 func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Directory, now time.Time) *p.Submitted {
-	summary = d.classify(summary) // a promised handoff may not have been admitted
+	summary = classify(summary, d.fleet()) // a promised handoff may not have been admitted
 	body.Meta, body.Ticket, body.Summary = p.Meta{At: now, By: summary.Source}, ticket, summary
 	body.Policy = resolvePolicy(summary, &p.Profile{}, d)
 	body.Summary.Limits, body.Summary.Class = resolveLimits(summary, d), ""
@@ -198,13 +198,8 @@ func submittedEvent(ticket string, summary p.Summary, body p.Submitted, d *Direc
 
 // has reports whether there is an agent with a capability, fit or not.
 func (d *Directory) has(capability string) bool {
-	if d == nil {
-		return false
-	}
-	for _, profile := range d.Agents {
-		if _, has := proficiencyOf(profile, capability); has {
-			return true
-		}
-	}
-	return false
+	return d != nil && d.anyAgent(func(profile *p.Profile) bool {
+		_, has := proficiencyOf(profile, capability)
+		return has
+	})
 }

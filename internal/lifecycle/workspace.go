@@ -113,11 +113,17 @@ func applyReserved(w *p.Workspace, e p.WorkspaceEvent) error {
 		return fmt.Errorf("%w: a place kept for %q under the fence %d", ErrIllegal, e.For, e.Fence)
 	}
 	place := p.Draw{Ticket: e.Ticket, For: e.For, Child: e.Child, Fence: e.Fence}
-	if kept, is := w.Draw(e.Ticket); is {
-		if kept.Fence == 0 || kept.Fence >= e.Fence {
-			return ErrStale
-		}
-		setPlace(w, place)
+	if kept, is := w.Draw(e.Ticket); is && (kept.Fence == 0 || kept.Fence >= e.Fence) {
+		return ErrStale
+	}
+	return setPlace(w, place)
+}
+
+// setPlace gives a handoff a place instead of the one that it has, or a free one.
+func setPlace(w *p.Workspace, place p.Draw) error {
+	if i := slices.IndexFunc(w.Draws, func(d p.Draw) bool { return d.Ticket == place.Ticket }); i >= 0 {
+		w.Draws = slices.Clone(w.Draws)
+		w.Draws[i] = place
 		return nil
 	}
 	if err := roomFor(*w, 1); err != nil {
@@ -128,32 +134,15 @@ func applyReserved(w *p.Workspace, e p.WorkspaceEvent) error {
 	return nil
 }
 
-func setPlace(w *p.Workspace, place p.Draw) {
-	w.Draws = slices.Clone(w.Draws)
-	for i := range w.Draws {
-		if w.Draws[i].Ticket == place.Ticket {
-			w.Draws[i] = place
-		}
-	}
-}
-
 // applyDrawn gives a handoff its place: the reserved one, or a free one.
 func applyDrawn(w *p.Workspace, e p.WorkspaceEvent) error {
-	place := p.Draw{Ticket: e.Ticket, Above: e.Above}
-	switch kept, is := w.Draw(e.Ticket); {
-	case is && kept.Fence == 0:
+	if kept, is := w.Draw(e.Ticket); is && kept.Fence == 0 {
 		return ErrStale
-	case is:
-		setPlace(w, place)
-	default:
-		if err := roomFor(*w, 1); err != nil {
-			return fmt.Errorf("%w: %w", ErrIllegal, err)
-		}
-		w.Draws = append(slices.Clip(w.Draws), place)
-		w.Drawn++
 	}
-	w.Log = append(slices.Clip(w.Log), p.Joined{Ticket: e.Ticket, From: e.From, To: e.To, At: e.At})
-	w.Log = w.Log[max(0, len(w.Log)-p.WorkspaceLogMax):]
+	if err := setPlace(w, p.Draw{Ticket: e.Ticket, Above: e.Above}); err != nil {
+		return err
+	}
+	w.Log = appendLast(w.Log, p.Joined{Ticket: e.Ticket, From: e.From, To: e.To, At: e.At}, p.WorkspaceLogMax)
 	return nil
 }
 
@@ -395,9 +384,9 @@ func waitsForOneOf(w p.Workspace, wait p.LockWait, handoffs map[string]bool) boo
 	})
 }
 
-// closesCycle reports whether a request for locks would make a handoff wait for itself, and returns
-// the handoffs of that cycle in order.
-func closesCycle(w p.Workspace, ticket string, locks []p.LockPath) (cycle []string) {
+// cycleThrough returns, in order, the handoffs through which a handoff waits for itself, if it waits
+// for those in its way.
+func cycleThrough(w p.Workspace, ticket string, inWay []Blocker) []string {
 	seen := map[string]bool{}
 	var follow func(list []Blocker, path []string) []string
 	follow = func(list []Blocker, path []string) []string {
@@ -415,7 +404,7 @@ func closesCycle(w p.Workspace, ticket string, locks []p.LockPath) (cycle []stri
 		}
 		return nil
 	}
-	return follow(blockers(w, ticket, locks, w.Waiting), nil)
+	return follow(inWay, nil)
 }
 
 // workspaceSize returns the size of the stored state in bytes.
@@ -518,10 +507,7 @@ func NeedsPlaces(s p.Summary) bool { return s.Type != p.Escalation }
 // CheckWorkspace verifies that a workspace after an append is possible, and can follow the one
 // before. An error is a bug of a writer. Only verification uses it, and no decision depends on it.
 func CheckWorkspace(before, after p.Workspace) error {
-	if err := checkLocks(after); err != nil {
-		return err
-	}
-	if err := checkWaits(after); err != nil {
+	if err := cmp.Or(checkLocks(after), checkWaits(after)); err != nil {
 		return err
 	}
 	places := map[string]bool{}
@@ -582,30 +568,9 @@ func checkWaits(w p.Workspace) error {
 		if len(blockers(w, wait.Ticket, wait.Locks, w.Waiting[:i])) == 0 && len(w.Locks)+len(wait.Locks) <= p.WorkspaceLocksMax {
 			return fmt.Errorf("%s waits for %s, which is free", wait.Ticket, pathWords(wait.Locks))
 		}
-		if cycle := cycleThrough(w, wait.Ticket); cycle != nil {
+		if cycle := cycleThrough(w, wait.Ticket, Blockers(w, wait.Ticket)); cycle != nil {
 			return fmt.Errorf("%s waits for itself, through %v", wait.Ticket, cycle)
 		}
 	}
 	return nil
-}
-
-// cycleThrough returns the handoffs through which a waiting handoff waits for itself.
-func cycleThrough(w p.Workspace, ticket string) []string {
-	seen := map[string]bool{}
-	var follow func(of string, path []string) []string
-	follow = func(of string, path []string) []string {
-		for _, b := range Blockers(w, of) {
-			if b.Ticket == ticket {
-				return append(path, of)
-			}
-			if !seen[b.Ticket] {
-				seen[b.Ticket] = true
-				if found := follow(b.Ticket, append(path, of)); found != nil {
-					return found
-				}
-			}
-		}
-		return nil
-	}
-	return follow(ticket, nil)
 }

@@ -249,7 +249,7 @@ func lockEvent(w p.Workspace, r LockRequest, now time.Time) (p.WorkspaceEvent, e
 	if len(inWay) == 0 {
 		return event, nil
 	}
-	if cycle := closesCycle(w, r.Ticket, r.Locks); cycle != nil {
+	if cycle := cycleThrough(w, r.Ticket, inWay); cycle != nil {
 		return event, p.Errorf(p.CodeDeadlock, "locks", "a deadlock: %s would wait for itself, through %s; release a lock and ask again", r.Ticket, strings.Join(cycle, ", "))
 	}
 	if r.Wait <= 0 {
