@@ -26,16 +26,9 @@ const arrivalPause = 9
 // that were missed.
 func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 	there := s.attended(ctx)
-	tick := time.NewTicker(arrivalInterval)
-	defer tick.Stop()
 	var rested time.Time
 	arrived := map[lifecycle.Awaited]bool{}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return everyTick(ctx, arrivalInterval, func() {
 		before := there
 		there = s.attended(ctx)
 		for awaited := range there {
@@ -44,7 +37,7 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 			}
 		}
 		if len(arrived) == 0 || time.Now().Before(rested) {
-			continue
+			return
 		}
 		begun := time.Now()
 		for _, ticket := range s.absences.concernedBy(arrived) {
@@ -52,7 +45,7 @@ func (s *Supervisor) arrivalLoop(ctx context.Context) error {
 		}
 		clear(arrived)
 		rested = time.Now().Add(min(arrivalPause*time.Since(begun), time.Minute))
-	}
+	})
 }
 
 // attended returns the agents that are present and take handoffs, and their capabilities.

@@ -59,11 +59,7 @@ func (b *breakers) count(ctx context.Context, a lifecycle.Attempt, done func()) 
 	if !known || d.BreakerPolicy(a.Agent).Threshold == 0 { // the usual case
 		return done
 	}
-	finish := afterCalls(2, func() {
-		if done != nil {
-			done()
-		}
-	})
+	finish := afterCalls(2, done)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	gathered := b.successes[a.Agent]
@@ -72,7 +68,7 @@ func (b *breakers) count(ctx context.Context, a lifecycle.Attempt, done func()) 
 		b.successes[a.Agent] = gathered
 	}
 	gathered.attempts, gathered.done = append(gathered.attempts, a), append(gathered.done, finish)
-	b.wake()
+	signal(b.work)
 	return finish
 }
 
@@ -105,15 +101,7 @@ func (b *breakers) keep(s protocol.State) {
 	if len(b.kept[agent]) < keptMax {
 		b.kept[agent][s.Ticket] = true
 	}
-	b.wake()
-}
-
-// wake signals work. The caller holds b.mu.
-func (b *breakers) wake() {
-	select {
-	case b.work <- struct{}{}:
-	default:
-	}
+	signal(b.work)
 }
 
 // run counts gathered successes, and reconciles handoffs that a breaker lets through, until ctx
@@ -165,7 +153,7 @@ func (b *breakers) release(ctx context.Context) {
 		}
 	}
 	if len(b.kept) > 0 {
-		b.wake()
+		signal(b.work)
 	}
 	b.mu.Unlock()
 	for _, ticket := range free {

@@ -37,17 +37,10 @@ func (s *Supervisor) reconcileFamily(ctx context.Context, head broker.Head, duti
 
 // markChildren records the ends of children at their parent.
 func (s *Supervisor) markChildren(ctx context.Context, head broker.Head, ends []protocol.ChildClosed) error {
-	before := head.State
-	head, appended, err := s.b.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+	_, _, err := s.update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 		return lifecycle.MarkChildren(h.State, q, ends)
 	})
-	if err != nil {
-		return err
-	}
-	if appended {
-		s.logDecision(before, head)
-	}
-	return nil
+	return err
 }
 
 // childCache holds the handoffs whose children were checked, so that one reconcile of a group of a
@@ -189,10 +182,7 @@ func (k *familyMatcher) incompleteParents() []string {
 func (s *Supervisor) suspectDeadlock(ctx context.Context, head broker.Head) error {
 	_, keepsSlot, err := broker.WaitersOf(ctx, s.b.Head, head.State)
 	if err == nil && keepsSlot {
-		select {
-		case s.suspects <- struct{}{}:
-		default: // a sweep that finds all circles is requested already
-		}
+		signal(s.suspects)
 	}
 	return err
 }
@@ -231,14 +221,12 @@ func (s *Supervisor) breakDeadlock(ctx context.Context, r *request) error {
 		if found.Youngest.Ticket != r.ticket {
 			continue
 		}
-		before := youngest.State
-		head, appended, err := s.b.Update(ctx, youngest, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		head, appended, err := s.update(ctx, youngest, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 			return lifecycle.BreakDeadlock(h.State, q, found)
 		})
 		if err != nil || !appended {
 			return err
 		}
-		s.logDecision(before, head)
 		return s.reconcileOpen(ctx, head, &request{ticket: r.ticket, childrenSwept: true})
 	}
 	return nil

@@ -64,15 +64,8 @@ func (s *Supervisor) ensureKey(ctx context.Context, head broker.Head) error {
 
 // keyLoop lets handoffs begin that wait for a place under a key, until ctx ends.
 func (s *Supervisor) keyLoop(ctx context.Context) error {
-	tick := time.NewTicker(keyEvery)
-	defer tick.Stop()
 	var listed time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return everyTick(ctx, keyEvery, func() {
 		now := s.b.Now()
 		if d, err := s.b.Directory(ctx); err == nil && now.Sub(listed) >= keyListEvery && lifecycle.HasKeyLimits(d) {
 			uses, err := s.b.KeyLimits().Uses(ctx)
@@ -90,7 +83,7 @@ func (s *Supervisor) keyLoop(ctx context.Context) error {
 			next, err := s.b.KeyLimits().Turn(ctx, key)
 			switch {
 			case ctx.Err() != nil:
-				return ctx.Err()
+				return
 			case err != nil:
 				s.log.Warn("limit not looked at; trying again", "key", key, "err", err)
 				s.keys.add(key, now.Add(time.Second))
@@ -98,5 +91,5 @@ func (s *Supervisor) keyLoop(ctx context.Context) error {
 				s.keys.add(key, next)
 			}
 		}
-	}
+	})
 }

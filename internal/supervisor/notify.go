@@ -69,10 +69,7 @@ func (n *notifier) notifyRelatives(state protocol.State, done func()) func() {
 		news.reconcile = true
 		news.done = append(news.done, finish)
 	}
-	select {
-	case n.now <- struct{}{}:
-	default:
-	}
+	signal(n.now)
 	return finish
 }
 
@@ -88,6 +85,28 @@ func (n *notifier) notificationFor(ticket string) *notification {
 // notifyInterval is how long notifications are gathered: a group of a thousand members that close
 // together takes a few appends and not a thousand.
 const notifyInterval = 30 * time.Millisecond
+
+// signal leaves a signal in a channel with room for one, unless one waits there.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// everyTick calls do at intervals, until ctx ends.
+func everyTick(ctx context.Context, interval time.Duration, do func()) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			do()
+		}
+	}
+}
 
 // gathered waits for a signal, and then for the interval in which more is gathered.
 func gathered(ctx context.Context, signal <-chan struct{}, interval time.Duration) error {

@@ -88,13 +88,13 @@ func (s *Supervisor) handleDue(ctx context.Context, w broker.WakeUp, done func()
 	}
 }
 
-// afterCalls returns a function whose n-th call calls done. A message that causes n requests is
-// acknowledged by the last of them.
+// afterCalls returns a function whose n-th call calls done, if that is not nil. A message that causes
+// n requests is acknowledged by the last of them.
 func afterCalls(n int32, done func()) func() {
 	var left atomic.Int32
 	left.Store(n)
 	return func() {
-		if left.Add(-1) == 0 {
+		if left.Add(-1) == 0 && done != nil {
 			done()
 		}
 	}
@@ -249,8 +249,7 @@ func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *req
 	for {
 		at, judge := time.Time{}, time.Time{}
 		var deadlock time.Time
-		before := head
-		next, appended, err := s.b.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+		next, appended, err := s.update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 			at, judge = q.Now, lifecycle.AbsenceKnownAt(h.State, q.Directory)
 			if due := lifecycle.BreakerDue(h.State, q); !due.IsZero() {
 				s.breakers.keep(h.State)
@@ -274,7 +273,6 @@ func (s *Supervisor) reconcileOpen(ctx context.Context, head broker.Head, r *req
 			}
 			return err
 		}
-		s.logDecision(before.State, head)
 		if head.State.Closed {
 			return s.reconcileClosed(ctx, head, r.childrenSwept)
 		}
@@ -329,15 +327,11 @@ func (s *Supervisor) publishOutbox(ctx context.Context, head broker.Head, duties
 // submission of its children, the end of children to be cancelled. matched reports that its
 // children were just checked.
 func (s *Supervisor) reconcileClosed(ctx context.Context, head broker.Head, matched bool) error {
-	before := head.State
-	head, appended, err := s.b.Update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
+	head, _, err := s.update(ctx, head, func(h broker.Head, q lifecycle.Query) (lifecycle.Step, error) {
 		return lifecycle.Decide(h.State, q)
 	})
 	if err != nil {
 		return err
-	}
-	if appended {
-		s.logDecision(before, head)
 	}
 	duties := lifecycle.DutiesOf(head.State)
 	duties.Children = duties.Children && !matched
@@ -354,10 +348,15 @@ func (s *Supervisor) reconcileClosed(ctx context.Context, head broker.Head, matc
 	return err
 }
 
-func (s *Supervisor) logDecision(before protocol.State, head broker.Head) {
-	after := head.State
-	s.log.Info("decided", "ticket", head.Ticket, "from", before.Phase, "to", after.Phase, "agent", after.Agent,
-		"attempt", after.Attempt, "level", after.EscalationLevel, "closed", after.Closed, "reason", after.Reason, "seq", head.Seq)
+// update appends a decision about a handoff, and logs it.
+func (s *Supervisor) update(ctx context.Context, head broker.Head, decide broker.Decider) (broker.Head, bool, error) {
+	from := head.State.Phase
+	head, appended, err := s.b.Update(ctx, head, decide)
+	if after := head.State; err == nil && appended {
+		s.log.Info("decided", "ticket", head.Ticket, "from", from, "to", after.Phase, "agent", after.Agent,
+			"attempt", after.Attempt, "level", after.EscalationLevel, "closed", after.Closed, "reason", after.Reason, "seq", head.Seq)
+	}
+	return head, appended, err
 }
 
 // recordStuck records that a handoff cannot be reconciled. Its other wake-ups stay, because an

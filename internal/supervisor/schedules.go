@@ -22,17 +22,8 @@ const (
 
 // scheduleLoop fires the schedules that are due, until ctx ends.
 func (s *Supervisor) scheduleLoop(ctx context.Context) error {
-	tick := time.NewTicker(scheduleEvery)
-	defer tick.Stop()
 	looked := map[string]time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			s.fireDue(ctx, looked)
-		}
-	}
+	return everyTick(ctx, scheduleEvery, func() { s.fireDue(ctx, looked) })
 }
 
 // fireDue fires the schedules that are due. looked has the times of the last attempts that submitted

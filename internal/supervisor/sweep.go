@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -416,13 +417,8 @@ func (s *Supervisor) sweepIncremental(ctx context.Context, last *sweepState, see
 	if err != nil {
 		return err
 	}
-	heads := make([]string, 0, len(open))
-	for ticket := range open {
-		heads = append(heads, ticket)
-	}
-	slices.Sort(heads)
 	next := &sweepState{open: map[string]uint64{}, end: end, fullAt: last.fullAt}
-	for _, ticket := range heads {
+	for _, ticket := range slices.Sorted(maps.Keys(open)) {
 		head, err := s.b.Head(ctx, ticket, 0)
 		if errors.Is(err, broker.ErrNotFound) { // removed after the entries were read
 			continue
@@ -540,14 +536,7 @@ const (
 // standingLoop reconciles the handoffs whose offers have long been in a queue, until ctx ends.
 func (s *Supervisor) standingLoop(ctx context.Context) error {
 	from := s.b.Now().Add(-standingHold)
-	tick := time.NewTicker(standingInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return everyTick(ctx, standingInterval, func() {
 		for until := s.b.Now().Add(-standingHold); from.Before(until) && ctx.Err() == nil; {
 			next, err := s.reconcileStanding(ctx, from, until)
 			if from = next; err != nil {
@@ -555,7 +544,7 @@ func (s *Supervisor) standingLoop(ctx context.Context) error {
 				break
 			}
 		}
-	}
+	})
 }
 
 // errStandingMax ends the reading of offers.
