@@ -339,10 +339,7 @@ func (b *Broker) ensureWorkspace(ctx context.Context, head Head) (Head, error) {
 // returns the resulting workspace.
 func (b *Broker) settle(ctx context.Context, name, ticket string, neverBegan bool) (protocol.Workspace, error) {
 	step, err := b.updateWorkspace(ctx, name, func(w protocol.Workspace, now time.Time) (lifecycle.WorkspaceStep, error) {
-		if neverBegan {
-			return lifecycle.ReturnPlace(w, ticket, now)
-		}
-		return lifecycle.SettleHandoffs(w, []string{ticket}, now)
+		return lifecycle.EndPlace(w, ticket, neverBegan, now)
 	})
 	b.followWorkspace(ctx, step, ticket)
 	return step.State, err

@@ -263,12 +263,11 @@ func setAside(s *p.State, e *p.HandedOff) {
 	if s.Account == nil {
 		return
 	}
-	account := *s.Account
+	account := own(&s.Account)
 	if e.Cost != nil {
 		account.Used = account.Used.Plus(*e.Cost)
 	}
 	account.Reserved = account.Reserved.Plus(s.Limits.Bounded(e.Grant.Granted()))
-	s.Account = &account
 }
 
 // settleChild records at the parent how much of its grant a child has used.
@@ -276,21 +275,18 @@ func settleChild(s *p.State, c p.ChildClosed) {
 	if s.Account == nil || s.Closed || c.Grant == nil {
 		return
 	}
-	account := *s.Account
+	account := own(&s.Account)
 	account.Reserved = account.Reserved.Minus(s.Limits.Bounded(*c.Grant))
 	if c.Commit != nil {
 		account.Spent = account.Spent.Plus(s.Limits.Bounded(*c.Commit))
 	}
-	s.Account = &account
 	countOver(s)
 }
 
 // countOver records usage beyond the limits. No grant adds to it.
 func countOver(s *p.State) {
 	excess := Available(*s).Times(-1)
-	over := &s.Account.Over
-	over.Handoffs, over.Agents = max(over.Handoffs, excess.Handoffs), max(over.Agents, excess.Agents)
-	over.Tokens, over.CostMicros = max(over.Tokens, excess.Tokens), max(over.CostMicros, excess.CostMicros)
+	s.Account.Over = s.Account.Over.Max(excess)
 }
 
 // accountOfChild returns the account of a handoff as its parent gets it at the end: the grant,
@@ -390,9 +386,8 @@ func applyRaised(s *p.State, e *p.Raised) error {
 	if s.Account == nil || min(m.Handoffs, m.Agents, m.Tokens, m.CostMicros) < 0 {
 		return fmt.Errorf("%w: raised by %+v, and it has no limits, or they would shrink", ErrIllegal, m)
 	}
-	account := *s.Account
+	account := own(&s.Account)
 	account.Raised = account.Raised.Plus(m)
-	s.Account = &account
 	return nil
 }
 
@@ -458,15 +453,6 @@ func checkAccount(before, after p.State) error {
 		if before.Account != nil && before.Account.Raised.Of(name) > raised {
 			return fmt.Errorf("%s was raised by %d, and then by %d", name, before.Account.Raised.Of(name), raised)
 		}
-	}
-	return nil
-}
-
-// checkSettled checks that an open handoff without an open child has nothing set aside.
-func checkSettled(s p.State) error {
-	c := s.Children
-	if s.Account != nil && !s.Closed && !s.Account.Reserved.IsZero() && (c == nil || c.Made.Without(c.Closed) == "") {
-		return fmt.Errorf("account %+v: set aside, and no child is open", *s.Account)
 	}
 	return nil
 }
@@ -685,9 +671,8 @@ func charge(s *p.State, more p.Usage) {
 	if s.Account == nil || s.Closed {
 		return
 	}
-	account := *s.Account
+	account := own(&s.Account)
 	account.Used = account.Used.Plus(s.Limits.Bounded(p.Amounts{Tokens: more.Tokens, CostMicros: more.CostMicros}))
-	s.Account = &account
 	countOver(s)
 }
 

@@ -559,34 +559,34 @@ func endQueueClock(s *p.State) { s.QueuedSince, s.AckWithinMS = p.Time{}, 0 }
 
 // Children: the hand-offs of a handoff, its waits for them, and their ends.
 
-// childrenOf returns a copy of the children that the state may change.
-func childrenOf(s *p.State) *p.Children {
-	own := p.Children{}
-	if s.Children != nil {
-		own = *s.Children
+// own gives the state a copy of one of its parts, which it may change.
+func own[T any](part **T) *T {
+	copied := new(T)
+	if *part != nil {
+		*copied = **part
 	}
-	s.Children = &own
-	return &own
+	*part = copied
+	return copied
 }
 
 // beginAsking begins an attempt, which has asked for no child yet.
 func beginAsking(s *p.State) {
 	if s.Children != nil && s.Children.Asked != "" {
-		childrenOf(s).Asked = ""
+		own(&s.Children).Asked = ""
 	}
 }
 
 // receiveEnds records that a worker receives the ends of all closed children with its claim.
 func receiveEnds(s *p.State) {
 	if s.Children != nil && s.Children.Closed.Without(s.Children.Received) != "" {
-		childrenOf(s).Received = s.Children.Closed
+		own(&s.Children).Received = s.Children.Closed
 	}
 }
 
 // endAwait ends the wait for children.
 func endAwait(s *p.State) {
 	if s.Children != nil && s.Children.Awaited != "" {
-		childrenOf(s).Awaited = ""
+		own(&s.Children).Awaited = ""
 	}
 }
 
@@ -594,7 +594,7 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 	if e.N < 0 || e.N >= p.ChildrenMax || e.Ticket == "" {
 		return fmt.Errorf("%w: handed off as child %d, ticket %q", ErrIllegal, e.N, e.Ticket)
 	}
-	c := childrenOf(s)
+	c := own(&s.Children)
 	if e.Cell != "" {
 		if n, taken := c.ByCell(e.Cell); taken || len(e.Cell) != len(p.ChildKey{}.Cell(0)) {
 			return fmt.Errorf("%w: handed off as child %d with the key of child %d", ErrIllegal, e.N, n)
@@ -622,7 +622,7 @@ func applyHandedOff(s *p.State, e *p.HandedOff) error {
 }
 
 func applyAdopted(s *p.State, e *p.Adopted) error {
-	c := childrenOf(s)
+	c := own(&s.Children)
 	adopted := p.Bits("").With(e.Children...)
 	if adopted == "" || adopted.Without(c.Made) != "" || adopted.And(c.Dropped) != "" {
 		return fmt.Errorf("%w: adopts children %v, which it has not, or that were dropped", ErrIllegal, e.Children)
@@ -632,7 +632,7 @@ func applyAdopted(s *p.State, e *p.Adopted) error {
 }
 
 func applySuspended(s *p.State, e *p.Suspended) error {
-	c := childrenOf(s)
+	c := own(&s.Children)
 	awaited := p.Bits("").With(e.Children...)
 	if awaited.Without(c.Received) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
 		return fmt.Errorf("%w: suspended for children %v, which do not exist, whose ends it has, or that begin with the result", ErrIllegal, e.Children)
@@ -651,8 +651,8 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 // without a result.
 func dropPending(s *p.State) {
 	if c := s.Children; c != nil && (c.After != "" || c.Next != 0) {
-		own := childrenOf(s)
-		own.Dropped, own.After, own.Next = own.Dropped.Or(own.After), "", 0
+		c = own(&s.Children)
+		c.Dropped, c.After, c.Next = c.Dropped.Or(c.After), "", 0
 	}
 }
 
@@ -666,7 +666,7 @@ func applySourceCompleted(s *p.State, e *p.SourceCompleted) error {
 }
 
 func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
-	c := childrenOf(s)
+	c := own(&s.Children)
 	for _, child := range e.Children {
 		if !c.Made.Has(child.N) || c.Closed.Has(child.N) {
 			continue

@@ -55,14 +55,9 @@ func approvalRules(s *p.Summary, profile *p.Profile, d *Directory) (names []stri
 	if source, known := d.Agent(s.Source); known && exceeds(s.Risk, source.MaxRisk) {
 		names = append(names, RuleSource)
 	}
-	switch own := profile.Approve; own {
-	case "", p.ApproveNever:
-	case p.ApproveAlways:
+	own := profile.Approve
+	if own == p.ApproveAlways || own != "" && own != p.ApproveNever && reaches(s.Risk, p.Risk(own)) {
 		names = append(names, RuleTarget)
-	default:
-		if reaches(s.Risk, p.Risk(own)) {
-			names = append(names, RuleTarget)
-		}
 	}
 	for _, rule := range d.fleet().Approvals {
 		when := rule.If
@@ -277,13 +272,13 @@ func applyApproved(s *p.State, e *p.Approved) error {
 }
 
 func applyDenied(s *p.State, e *p.Denied) error {
-	gate := gateOf(s)
+	gate := own(&s.Gate)
 	gate.Denied, gate.DenyReason = cutCode(cmp.Or(e.By, p.Human)), cut(e.Reason)
 	return nil
 }
 
 func applyLapsed(s *p.State, e *p.Lapsed) error {
-	gate := gateOf(s)
+	gate := own(&s.Gate)
 	gate.Approver, gate.Level, gate.Until = e.To, e.Level, e.Until
 	return nil
 }

@@ -283,7 +283,7 @@ func endBidding(s *p.State, at p.Time, said *p.AwardTerms) error {
 	if s.Bidding == nil || len(said.Bids) > len(s.Bidding.Calls) {
 		return fmt.Errorf("%w: %d bids, which were not asked for", ErrIllegal, len(said.Bids))
 	}
-	bidding := *s.Bidding
+	bidding := own(&s.Bidding)
 	bidding.AwardedAt = at
 	for _, b := range said.Bids {
 		if !slices.Contains(bidding.Calls, b.Agent) {
@@ -295,7 +295,7 @@ func endBidding(s *p.State, at p.Time, said *p.AwardTerms) error {
 		}
 		bidding.Bids = append(bidding.Bids, ranked)
 	}
-	s.Bidding, s.Gate = &bidding, nil
+	s.Gate = nil
 	return nil
 }
 

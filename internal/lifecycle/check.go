@@ -166,47 +166,6 @@ func checkOpen(s p.State, now time.Time) error {
 	return nil
 }
 
-// CheckEnd verifies that Decide, a worker or a person makes the end that an append records: a final
-// failure is a dead letter or in an inbox, and no deadline ends a handoff that an authority could
-// still get. For an open handoff it checks that nothing is set aside for ended children.
-func CheckEnd(before, s p.State) error {
-	if err := checkSettled(s); err != nil {
-		return err
-	}
-	if before.Closed || !s.Closed {
-		return nil
-	}
-	if s.CallOf != "" { // no person is asked about a call, since others bid
-		if s.Inbox != "" {
-			return fmt.Errorf("a call, and the inbox of %s lists it", s.Inbox)
-		}
-		return nil
-	}
-	switch s.Outcome {
-	case p.OutcomeFailed, p.OutcomeTimeout, p.OutcomeRejected:
-	default:
-		return nil
-	}
-	if s.Inbox == "" && !DeadLetter(s) {
-		return fmt.Errorf("closed as %s (%s), and neither an inbox nor the dead letters list it", s.Outcome, s.Reason)
-	}
-	if s.Reason != ReasonDeadline {
-		return nil
-	}
-	intervened := hasPassed(s.ClosedAt, Deadline(s)) // the end of the intervention time, or of the longest deadline
-	began := !s.AwaitsSource || s.Agent != ""
-	goesUp := s.Denied == "" && s.Aggregate == nil && s.Group == "" && began && s.Agent != p.Human && s.EscalationLevel < s.Policy.MaxEscalations &&
-		s.Escalations < p.EscalationsTotalMax && !slices.Contains(s.Refused, p.Human)
-	switch {
-	case asksAtGate(before.Gate): // silence does not bring an unapproved handoff to an authority
-	case s.Inbox == "":
-		return fmt.Errorf("closed at its deadline, and no inbox lists it")
-	case s.Policy.OnDeadline == p.DeadlineEscalate && goesUp && !intervened:
-		return fmt.Errorf("closed at its deadline, and no authority was asked")
-	}
-	return nil
-}
-
 const (
 	// countMax bounds the counters of a state: attempts, reroutes, escalations, rounds.
 	countMax = 1_000_000
@@ -249,12 +208,20 @@ func CheckRead(ticket string, seq uint64, s *p.State) error {
 
 // checkNames checks the names that become tokens of a subject.
 func checkNames(s *p.State) error {
+	var gate p.Gate
+	if s.Gate != nil {
+		gate = *s.Gate
+	}
+	var end p.ChainEnd
+	if s.ChainEnd != nil {
+		end = *s.ChainEnd
+	}
 	for _, ticket := range [...]struct {
 		field, value string
 		must         bool
 	}{
 		{"state.ticket", s.Ticket, true}, {"state.parent", s.Parent, s.N > 0}, {"state.group", s.Group, false}, {"state.return_of", s.ReturnOf, false},
-		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.call_of", s.CallOf, false}, {"state.chain_end.ticket", endTicket(s), false},
+		{"state.origin", s.Origin, false}, {"state.return_ticket", s.ReturnTicket, false}, {"state.redriven_as", s.RedrivenAs, false}, {"state.chain_of", s.ChainOf, false}, {"state.call_of", s.CallOf, false}, {"state.chain_end.ticket", end.Ticket, false},
 	} {
 		if ticket.value == "" && !ticket.must {
 			continue
@@ -262,10 +229,6 @@ func checkNames(s *p.State) error {
 		if _, err := p.ParseTicket(ticket.value); err != nil {
 			return fmt.Errorf("%s: %.64q is no ticket", ticket.field, ticket.value)
 		}
-	}
-	var gate p.Gate
-	if s.Gate != nil {
-		gate = *s.Gate
 	}
 	for _, id := range [...]struct {
 		field, value string
@@ -283,14 +246,6 @@ func checkNames(s *p.State) error {
 		}
 	}
 	return checkBidders(s.Bidding)
-}
-
-// endTicket returns the ticket at the end of the chain that a handoff began; empty if unknown.
-func endTicket(s *p.State) string {
-	if s.ChainEnd == nil {
-		return ""
-	}
-	return s.ChainEnd.Ticket
 }
 
 // checkWords checks the fields that have a fixed set of words.

@@ -118,27 +118,25 @@ func FollowSource(s, parent p.State, q Query) (Step, error) {
 	case !parent.Closed:
 		return Step{}, nil
 	}
-	begun := &p.SourceCompleted{Meta: meta}
+	t, err := StepOf(s, &p.SourceCompleted{Meta: meta})
+	if err != nil {
+		return t, err
+	}
 	if s.StartAt.After(q.Now) {
-		t, err := StepOf(s, begun)
-		if err == nil {
-			err = t.add(firstOffer(t.State, q, meta)...)
-		}
+		err = t.add(firstOffer(t.State, q, meta)...)
 		return t, err
 	}
 	q = q.withBreakers()
-	routing, err := routeTarget(s.Summary, q)
-	if mark, _, _ := q.lets(routing.Choice, s.Ticket); errors.Is(err, errBreakerOpen) || mark == p.BreakerProbe {
-		return StepOf(s, begun) // a supervisor finds that the breaker lets it through
+	routing, unrouted := routeTarget(s.Summary, q)
+	mark, _, _ := q.lets(routing.Choice, s.Ticket)
+	switch {
+	case errors.Is(unrouted, errBreakerOpen) || mark == p.BreakerProbe: // a supervisor finds that the breaker lets it through
+	case unrouted != nil:
+		err = t.add(undelivered(t.State, q, meta, unrouted.Error())...)
+	default:
+		err = t.add(offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})...)
 	}
-	if err != nil {
-		t, illegal := StepOf(s, begun)
-		if illegal == nil {
-			illegal = t.add(undelivered(t.State, q, meta, err.Error())...)
-		}
-		return t, illegal
-	}
-	return StepOf(s, append([]p.Event{begun}, offerOrGate(&s, q, meta, offerTo{agent: routing.Choice, reason: OfferSubmitted, routing: &routing})...)...)
+	return t, err
 }
 
 // A chain is the handoffs that follow from one by goto. Its end is the end of the last one. The

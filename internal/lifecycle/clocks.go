@@ -80,9 +80,7 @@ func Limit(s p.State) (at time.Time, clock p.Clock) {
 		}
 	}
 	consider(Deadline(s), p.ClockDeadline)
-	if returnClock(s) {
-		consider(returnDue(s), p.ClockReturn)
-	}
+	consider(returnDue(s), p.ClockReturn)
 	consider(workDue(s), p.ClockWork)
 	consider(queueDue(s), p.ClockQueue)
 	consider(ClaimDue(s), p.ClockAcknowledge)
@@ -122,8 +120,12 @@ func returnClock(s p.State) bool {
 	return s.Policy.ReturnTimeoutMS > 0 && !s.ReturnSince.IsZero() && s.OverdueSince.IsZero() && !undecided
 }
 
-// returnDue returns the end of the return's clock, which begins at its start at the earliest.
+// returnDue returns when the return's clock runs out, which begins at the start of the handoff at the
+// earliest; zero if it does not run.
 func returnDue(s p.State) time.Time {
+	if !returnClock(s) {
+		return time.Time{}
+	}
 	return clocksFrom(&s.Summary, s.ReturnSince).Add(millis(cmp.Or(s.ReturnMS, s.Policy.ReturnTimeoutMS)))
 }
 
@@ -207,9 +209,7 @@ func wakeAfter(s p.State, after time.Time) time.Time {
 		consider(s.CancelRequestedAt.Add(millis(s.Policy.CancelGraceMS)))
 		return wake
 	}
-	if returnClock(s) {
-		consider(returnDue(s))
-	}
+	consider(returnDue(s))
 	switch {
 	case s.Phase == p.AwaitingApproval:
 		consider(gateWake(&s))
@@ -418,10 +418,9 @@ func mayBeDeadline(s p.State, deadline, now time.Time) error {
 	switch latest := latestDeadline(s); {
 	case deadline.IsZero():
 	case !deadline.After(now):
-		return p.Errorf(p.CodeInvalid, "deadline", "%s has passed already", deadline.UTC().Format(time.RFC3339))
+		return p.Errorf(p.CodeInvalid, "deadline", "%s has passed already", instant(deadline))
 	case deadline.After(latest):
-		return p.Errorf(p.CodeTooLarge, "deadline", "%s is too late; %s, 90 days after the submission, is the latest",
-			deadline.UTC().Format(time.RFC3339), latest.UTC().Format(time.RFC3339))
+		return p.Errorf(p.CodeTooLarge, "deadline", "%s is too late; %s, 90 days after the submission, is the latest", instant(deadline), instant(latest))
 	case !deadline.After(s.StartAt):
 		return p.Errorf(p.CodeInvalid, "deadline", "%s is not after its start, %s", instant(deadline), instant(s.StartAt))
 	}
@@ -481,10 +480,11 @@ func Extend(s p.State, holder string, by time.Duration, reason string, now time.
 // waiterLimit returns the first clock to run out of those who wait for a handoff: no extension of
 // the work goes past it.
 func waiterLimit(s p.State) (time.Time, p.Clock) {
-	if deadline := Deadline(s); !returnClock(s) || deadline.Before(returnDue(s)) {
+	deadline, due := Deadline(s), returnDue(s)
+	if due.IsZero() || deadline.Before(due) {
 		return deadline, p.ClockDeadline
 	}
-	return returnDue(s), p.ClockReturn
+	return due, p.ClockReturn
 }
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }

@@ -58,7 +58,7 @@ func step(s p.State, q Query) []p.Event {
 	if hasPassed(q.Now, Deadline(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
 	}
-	if returnClock(s) && hasPassed(q.Now, returnDue(s)) {
+	if hasPassed(q.Now, returnDue(s)) {
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockReturn, Agent: s.Agent, Attempt: s.Attempt}}
 	}
 	if s.Offer == 0 && s.Agent != "" { // it was moved, and the append held no offer

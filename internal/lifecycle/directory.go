@@ -669,17 +669,8 @@ func proficiencyOf(agent *p.Profile, capability string) (float64, bool) {
 	return 0, false
 }
 
-func riskLevel(r p.Risk) int {
-	switch r {
-	case p.RiskHigh:
-		return 3
-	case p.RiskMedium:
-		return 2
-	case p.RiskLow:
-		return 1
-	}
-	return 0
-}
+// riskLevel returns the rank of a risk, from 1; 0 without one.
+func riskLevel(r p.Risk) int { return slices.Index(p.Risks, r) + 1 }
 
 // exceeds reports whether a risk is above an agent's limit.
 func exceeds(risk, most p.Risk) bool { return riskLevel(risk) > riskLevel(cmp.Or(most, p.RiskHigh)) }

@@ -1,3 +1,12 @@
 package lifecycle
 
+import p "github.com/agenthandoff/handoff/protocol"
+
 var InExperiment = inVariant
+
+// The checks of package verify, which imports this one: verify_test.go sets them.
+var (
+	CheckEnd       func(before, after p.State) error
+	CheckGate      func(p.State) error
+	CheckWorkspace func(before, after p.Workspace) error
+)

@@ -110,7 +110,7 @@ func stepGate(s p.State, q Query, meta p.Meta) []p.Event {
 			return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonDeadline), p.Human)}
 		}
 		return []p.Event{&p.TimedOut{Meta: meta, Clock: p.ClockDeadline, Agent: s.Agent, Attempt: s.Attempt}}
-	case returnClock(s) && hasPassed(meta.At, returnDue(s)):
+	case hasPassed(meta.At, returnDue(s)):
 		if asksAtGate(gate) && !waitsOn(&s) {
 			return []p.Event{closed(meta, p.OutcomeTimeout, gateReason(s, ReasonReturnTimeout).withLimit(millis(s.Policy.ReturnTimeoutMS)), p.Human)}
 		}
@@ -245,8 +245,7 @@ var (
 )
 
 func applyGated(s *p.State, e *p.Gated) error {
-	switch {
-	case len(e.Waits) == 0 || s.Aggregate != nil:
+	if len(e.Waits) == 0 || s.Aggregate != nil {
 		return fmt.Errorf("%w: gated, and waits for %v", ErrIllegal, e.Waits)
 	}
 	last := -1
@@ -272,20 +271,10 @@ func applyGated(s *p.State, e *p.Gated) error {
 	return nil
 }
 
-// gateOf returns a copy of the gate that the state may change.
-func gateOf(s *p.State) *p.Gate {
-	own := p.Gate{}
-	if s.Gate != nil {
-		own = *s.Gate
-	}
-	s.Gate = &own
-	return &own
-}
-
 // openFirst opens the gate for its first condition. The wait for declared locks begins when no
 // other condition precedes it.
 func openFirst(s *p.State, at p.Time) {
-	gate := gateOf(s)
+	gate := own(&s.Gate)
 	gate.Waits, gate.Until = slices.Clone(gate.Waits[1:]), p.Time{}
 	if len(gate.Waits) == 0 {
 		gate.Waits = nil
@@ -339,15 +328,6 @@ func checkGate(s p.State) error {
 	}
 	if len(s.Approvals) > p.ApprovalsMax {
 		return fmt.Errorf("%d approvals, at most %d are kept", len(s.Approvals), p.ApprovalsMax)
-	}
-	return nil
-}
-
-// CheckGate checks that an append leaves a gate as Decide does: an open or a denied gate is
-// followed by the offer or the end in the same append.
-func CheckGate(s p.State) error {
-	if s.Phase == p.AwaitingApproval && !s.Closed && s.Gate != nil && s.Gate.Agent != "" && (s.Gate.First() == "" || s.Gate.Denied != "") {
-		return fmt.Errorf("awaits approval, and its gate waits for nothing: %+v", *s.Gate)
 	}
 	return nil
 }

@@ -22,16 +22,14 @@ func mustBeOpen(s p.State) error {
 
 // mustBeAssignable refuses an act that requires work which one agent has, or may have.
 func mustBeAssignable(s p.State, what string) error {
-	if s.Gate.First() == p.GateStart {
+	switch {
+	case s.Gate.First() == p.GateStart:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s starts at %s; it is too early to %s it", s.Ticket, instant(s.StartAt), what)
-	}
-	if s.Phase == p.AwaitingApproval && s.Gate.First() != p.GateLimit {
+	case s.Phase == p.AwaitingApproval && s.Gate.First() != p.GateLimit:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s awaits approval; it is too early to %s it", s.Ticket, what)
-	}
-	if s.Phase == p.AwaitingSource {
+	case s.Phase == p.AwaitingSource:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s begins when %s completes; it is too early to %s it", s.Ticket, s.Parent, what)
-	}
-	if s.Aggregate != nil {
+	case s.Aggregate != nil:
 		return p.Errorf(p.CodeIllegal, "ticket", "%s is a group and has no work of its own; %s its members, which its status lists", s.Ticket, what)
 	}
 	return nil
@@ -144,10 +142,7 @@ func TakeNow(s p.State, q Query, c Claimant, reason string) (Step, error) {
 	if q.Reserved.has(c.Agent) {
 		return Step{}, memberConflict(s, "agent", c.Agent)
 	}
-	if err := maySettle(s, c.Agent, q.Directory); err != nil {
-		return Step{}, err
-	}
-	if err := mayTake(s, c.Agent, q.Directory, q.Now); err != nil {
+	if err := cmp.Or(maySettle(s, c.Agent, q.Directory), mayTake(s, c.Agent, q.Directory, q.Now)); err != nil {
 		return Step{}, err
 	}
 	return StepOf(s, &p.Taken{Meta: p.Meta{At: q.Now, By: c.Holder}, Agent: c.Agent, Holder: c.Holder, LeaseMS: c.LeaseMS, Reason: reason})
@@ -164,10 +159,7 @@ func RerouteTo(s p.State, q Query, to, by, reason string, deadline time.Time) (S
 	if err := mustBeAssignable(s, "reroute"); err != nil && s.Gate.First() != p.GateStart {
 		return Step{}, err
 	}
-	if err := mayBeDeadline(s, deadline, q.Now); err != nil {
-		return Step{}, err
-	}
-	if err := maySettle(s, by, q.Directory); err != nil {
+	if err := cmp.Or(mayBeDeadline(s, deadline, q.Now), maySettle(s, by, q.Directory)); err != nil {
 		return Step{}, err
 	}
 	profile, known := q.Agent(to)
@@ -226,10 +218,7 @@ func Answer(s p.State, q Query, answer p.Answer) (Step, error) {
 	if s.Gate.First() == p.GateBudget {
 		return Step{}, wantsRaise(s)
 	}
-	if err := MayAnswer(s, answer.By, q.Directory); err != nil {
-		return Step{}, err
-	}
-	if err := checkQuestion(s, answer.Question); err != nil {
+	if err := cmp.Or(MayAnswer(s, answer.By, q.Directory), checkQuestion(s, answer.Question)); err != nil {
 		return Step{}, err
 	}
 	asked := s.Conditions != nil
@@ -522,7 +511,7 @@ func deniedEnds(s p.State, q Query) bool {
 		return s.Policy.OnDeadline == p.DeadlineClose || !s.OverdueSince.IsZero()
 	}
 	on := s.Policy.OnReturnTimeout
-	return returnClock(s) && hasPassed(q.Now, returnDue(s)) && on != p.OnTimeoutEscalate && on != p.OnTimeoutRetry
+	return hasPassed(q.Now, returnDue(s)) && on != p.OnTimeoutEscalate && on != p.OnTimeoutRetry
 }
 
 // closeDenied ends a handoff that was denied. No inbox lists it, since that would ask again, except

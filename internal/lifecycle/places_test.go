@@ -56,9 +56,14 @@ func TestPlacesAreKept(t *testing.T) {
 	if err := reserve(10, "member 1", "member 2"); err != nil || w.Drawn != 2 {
 		t.Fatalf("%d places, %v", w.Drawn, err)
 	}
-	settled, err := SettleHandoffs(w, []string{"member 1", "member 2"}, t0)
-	if w = settled.State; err != nil || len(w.Draws) != 0 {
-		t.Fatalf("%+v, %v", w.Draws, err)
+	for _, member := range []string{"member 1", "member 2"} {
+		settled, err := EndPlace(w, member, false, t0)
+		if w = settled.State; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(w.Draws) != 0 {
+		t.Fatalf("%+v", w.Draws)
 	}
 	parent.Children = &p.Children{Made: p.Bits("").With(0)}
 	for _, fence := range []uint64{9, 10} { // a lost attempt, and the one that has handed it off

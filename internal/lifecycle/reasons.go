@@ -74,8 +74,7 @@ const (
 
 // OfferReasons lists the reasons of an offer.
 var OfferReasons = []string{OfferSubmitted, OfferRetry, offerReroute, OfferEscalation, offerAnswer, OfferLeaseLost, offerUnanswered,
-	OfferReleased,
-	offerDeferred, OfferReturn, offerNoTaker, offerMoved, OfferOverdue, offerLimit}
+	OfferReleased, offerDeferred, OfferReturn, offerNoTaker, offerMoved, OfferOverdue, offerLimit}
 
 // reason is the reason of a decision: a code and its facts.
 type reason struct {

@@ -390,9 +390,8 @@ func applyAssigned(s *p.State, e *p.Assigned) error {
 	if s.Aggregate == nil || s.Children == nil || !s.Children.Made.Has(e.N) || e.Agent == "" || len(s.Children.Assigned) >= p.AssignmentsMax {
 		return fmt.Errorf("%w: member %d assigned to %q", ErrIllegal, e.N, e.Agent)
 	}
-	children := *s.Children
-	children.Assigned = append(slices.Clone(children.Assigned), p.Assignment{N: e.N, Agent: e.Agent})
-	s.Children = &children
+	c := own(&s.Children)
+	c.Assigned = append(slices.Clone(c.Assigned), p.Assignment{N: e.N, Agent: e.Agent})
 	return nil
 }
 

@@ -233,7 +233,7 @@ func hasRunOut(s *p.State, e *p.TimedOut) bool {
 		ms := s.Policy.ProgressTimeoutMS
 		return s.Fence != 0 && ms > 0 && e.Agent == s.Agent && e.Attempt == s.Attempt && !e.At.Before(progressSince(*s).Add(millis(ms)))
 	case p.ClockReturn:
-		return returnClock(*s) && !e.At.Before(returnDue(*s))
+		return hasPassed(e.At, returnDue(*s))
 	case p.ClockCondition:
 		return s.Conditions != nil && e.Agent == s.Agent && !e.At.Before(s.ConditionedAt.Add(millis(s.Policy.ConditionTimeoutMS)))
 	case p.ClockDeadline:

@@ -182,23 +182,17 @@ func handedOffAs(s *p.State, ticket string) bool {
 	return s.Children != nil && slices.ContainsFunc(s.Children.Made.Numbers(), func(n int) bool { return s.ChildTicket(n) == ticket })
 }
 
-// ReturnPlace ends the place of a handoff that has closed and never began.
-func ReturnPlace(w p.Workspace, ticket string, now time.Time) (WorkspaceStep, error) {
+// EndPlace ends the place of a closed handoff, with all its locks and requests. The place of a
+// handoff that never began does not count.
+func EndPlace(w p.Workspace, ticket string, neverBegan bool, now time.Time) (WorkspaceStep, error) {
+	event := p.WorkspaceEvent{Type: p.WorkspaceSettled, At: now, By: By, Ticket: ticket}
+	if neverBegan {
+		event.Type = p.WorkspaceReturned
+	}
 	if _, drawn := w.Draw(ticket); !drawn {
 		return StepWorkspace(w, now)
 	}
-	return StepWorkspace(w, now, p.WorkspaceEvent{Type: p.WorkspaceReturned, At: now, By: By, Ticket: ticket})
-}
-
-// SettleHandoffs ends the places of closed handoffs, with all their locks and requests.
-func SettleHandoffs(w p.Workspace, tickets []string, now time.Time) (WorkspaceStep, error) {
-	var events []p.WorkspaceEvent
-	for i, ticket := range tickets {
-		if _, drawn := w.Draw(ticket); drawn && !slices.Contains(tickets[:i], ticket) {
-			events = append(events, p.WorkspaceEvent{Type: p.WorkspaceSettled, At: now, By: By, Ticket: ticket})
-		}
-	}
-	return StepWorkspace(w, now, events...)
+	return StepWorkspace(w, now, event)
 }
 
 // LockRequest requests locks during the work, under the fence of an attempt.

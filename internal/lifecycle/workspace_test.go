@@ -64,7 +64,7 @@ func (s *sharers) act() (WorkspaceStep, error) {
 		}
 		return JoinWorkspace(s.w, "w", j, s.now)
 	case 3:
-		return SettleHandoffs(s.w, []string{ticket, s.ticket()}, s.now)
+		return EndPlace(s.w, ticket, false, s.now)
 	case 4, 5:
 		return LockPaths(s.w, LockRequest{Ticket: ticket, Fence: uint64(1 + s.choose(2)), By: "h", Locks: s.paths(), Wait: wait}, s.now)
 	case 6:
@@ -229,7 +229,7 @@ func TestLocksInOrder(t *testing.T) {
 			if errors.As(err, &refused); c.code == "" && err != nil || c.code != "" && (refused == nil || refused.Code != c.code) {
 				t.Fatalf("refused as %v, want %q", err, c.code)
 			}
-			step, err := SettleHandoffs(w, []string{"t0"}, time.Unix(2, 0).UTC())
+			step, err := EndPlace(w, "t0", false, time.Unix(2, 0).UTC())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func TestLocksOfALineage(t *testing.T) {
 		}
 		w = step.State
 	}
-	step, err := SettleHandoffs(w, []string{"t1"}, at)
+	step, err := EndPlace(w, "t1", false, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,8 +309,10 @@ func TestWorkspaceCount(t *testing.T) {
 			step, err = JoinWorkspace(step.State, "w", Joining{Ticket: ticket}, at)
 		}
 	}
-	if err == nil {
-		step, err = SettleHandoffs(step.State, []string{"t0", "t0", "t9"}, at)
+	for _, ticket := range []string{"t0", "t0", "t9"} {
+		if err == nil {
+			step, err = EndPlace(step.State, ticket, false, at)
+		}
 	}
 	if err != nil || step.State.Drawn != 2 || len(step.State.Draws) != 1 {
 		t.Fatalf("%v: %+v", err, step.State)

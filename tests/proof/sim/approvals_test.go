@@ -11,6 +11,7 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/tests/verify"
 )
 
 const (
@@ -134,7 +135,7 @@ func (j *judge) checkApprovals(s protocol.State, events []protocol.Event) {
 			}
 		}
 	}
-	if err := lifecycle.CheckGate(s); err != nil {
+	if err := verify.Gate(s); err != nil {
 		j.faultLocked("%s: %v", s.Ticket, err)
 	}
 }

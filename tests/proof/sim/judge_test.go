@@ -19,6 +19,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/tests/verify"
 )
 
 // judge knows what must be true. It sees each append as it is stored, reads the
@@ -160,7 +161,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	if folded.Phase != after.Phase || folded.Closed != after.Closed || folded.Fence != after.Fence || folded.Attempt != after.Attempt || folded.Offer != after.Offer {
 		j.faultLocked("%s at %d: the events make %s of attempt %d, the state says %s of %d", ticket, seq, folded.Phase, folded.Attempt, after.Phase, after.Attempt)
 	}
-	if err := errors.Join(lifecycle.Check(before.state, after, time.Now()), lifecycle.CheckEnd(before.state, after), lifecycle.CheckRead(ticket, seq, &after)); err != nil {
+	if err := errors.Join(lifecycle.Check(before.state, after, time.Now()), verify.End(before.state, after), lifecycle.CheckRead(ticket, seq, &after)); err != nil {
 		j.faultLocked("%s at %d: %v", ticket, seq, err)
 	}
 	if err := lifecycle.CheckWriters(before.state, made.Events); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/internal/record"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/tests/verify"
 	"github.com/agenthandoff/handoff/worker"
 )
 
@@ -265,7 +266,7 @@ func (j *judge) workspaceAppended(id string, seq uint64, body []byte) {
 			j.faultLocked("%s locks under the fence %d, which it had lost before", e.Ticket, e.Fence)
 		}
 	}
-	if err := lifecycle.CheckWorkspace(before, made.State); err != nil {
+	if err := verify.Workspace(before, made.State); err != nil {
 		j.faultLocked("workspace %s: %v", made.State.Name, err)
 	}
 	if folded.Drawn != made.State.Drawn || len(folded.Locks) != len(made.State.Locks) || len(folded.Waiting) != len(made.State.Waiting) {

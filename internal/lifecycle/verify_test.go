@@ -1,0 +1,10 @@
+package lifecycle_test
+
+import (
+	"github.com/agenthandoff/handoff/internal/lifecycle"
+	"github.com/agenthandoff/handoff/tests/verify"
+)
+
+func init() {
+	lifecycle.CheckEnd, lifecycle.CheckGate, lifecycle.CheckWorkspace = verify.End, verify.Gate, verify.Workspace
+}
