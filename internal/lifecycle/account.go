@@ -406,13 +406,12 @@ func RecordBar(s p.State, by string, n Next, why *p.Error, now p.Time) (Step, er
 	return StepOf(s, n.bar(p.Meta{At: now, By: by}, s.Fence, why, false))
 }
 
-func applyBarred(s *p.State, e *p.Barred) error {
+func applyBarred(s *p.State, e *p.Barred) {
 	bar := p.Bar{Count: 1, Code: e.Code, Field: e.Field, To: e.To, FellBack: e.FellBack}
 	if s.Barred != nil {
 		bar.Count = min(s.Barred.Count+1, p.BarsMax)
 	}
 	s.Barred = &bar
-	return nil
 }
 
 // barredReason returns the reason of a result that was kept without the refused hand-off.
@@ -745,9 +744,8 @@ func useLast(s *p.State, fence uint64, usage *p.Usage) {
 	s.Usage = s.Usage.Forget(fence)
 }
 
-func applySpent(s *p.State, e *p.Spent) error {
+func applySpent(s *p.State, e *p.Spent) {
 	use(s, e.Fence, &e.Usage)
-	return nil
 }
 
 func staleSpent(s *p.State, e *p.Spent) string {

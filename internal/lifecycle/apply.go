@@ -186,12 +186,11 @@ func applyAccepted(s *p.State, e *p.Accepted) error {
 	return nil
 }
 
-func applyStarted(s *p.State, e *p.Started) error {
+func applyStarted(s *p.State, e *p.Started) {
 	s.StartedAt = e.When()
-	return nil
 }
 
-func applyProgressed(s *p.State, e *p.Progressed) error {
+func applyProgressed(s *p.State, e *p.Progressed) {
 	progress := e.Progress
 	progress.Message = cut(progress.Message)
 	if len(progress.Details) > messageBytesMax { // the event keeps them
@@ -200,10 +199,9 @@ func applyProgressed(s *p.State, e *p.Progressed) error {
 	use(s, e.Fence, progress.Usage)
 	progress.Usage = nil
 	s.Progress, s.ProgressAt = &progress, e.When()
-	return nil
 }
 
-func applyCompleted(s *p.State, e *p.Completed) error {
+func applyCompleted(s *p.State, e *p.Completed) {
 	outcome := p.OutcomeSuccess
 	if e.Status == p.Partial {
 		outcome = p.OutcomePartial
@@ -213,14 +211,13 @@ func applyCompleted(s *p.State, e *p.Completed) error {
 	clearHolder(s)
 	if s.Barred == nil || !s.Barred.FellBack {
 		closeAs(s, outcome, "", e.At)
-		return nil
+		return
 	}
 	closeAs(s, outcome, barredReason(s.Barred.Code), e.At)
 	s.Inbox = p.Human
-	return nil
 }
 
-func applyFailed(s *p.State, e *p.Failed) error {
+func applyFailed(s *p.State, e *p.Failed) {
 	s.Reason, s.Message = cutCode(e.Code), cut(e.Message)
 	s.Retryable, s.RetryAfterMS = e.Retryable, e.RetryAfterMS
 	useLast(s, e.Fence, e.Usage)
@@ -228,10 +225,9 @@ func applyFailed(s *p.State, e *p.Failed) error {
 		s.ResultSeq = p.Self
 	}
 	endAttempt(s)
-	return nil
 }
 
-func applyRejected(s *p.State, e *p.Rejected) error {
+func applyRejected(s *p.State, e *p.Rejected) {
 	uncharge(s)
 	s.Refused = appendAgent(s.Refused, s.Agent)
 	s.Alternative = cutTo(e.Alternative, p.IDBytesMax)
@@ -239,10 +235,9 @@ func applyRejected(s *p.State, e *p.Rejected) error {
 	endQueueClock(s)
 	endProbe(s)
 	endAttempt(s)
-	return nil
 }
 
-func applyConditioned(s *p.State, e *p.Conditioned) error {
+func applyConditioned(s *p.State, e *p.Conditioned) {
 	uncharge(s)
 	s.ConditionRounds++
 	s.LapsedClaims = 0
@@ -260,17 +255,15 @@ func applyConditioned(s *p.State, e *p.Conditioned) error {
 	endQueueClock(s)
 	endProbe(s)
 	endAttempt(s)
-	return nil
 }
 
-func applyCancelRequested(s *p.State, e *p.CancelRequested) error {
+func applyCancelRequested(s *p.State, e *p.CancelRequested) {
 	if !s.CancelRequested {
 		s.CancelRequested, s.CancelRequestedAt = true, e.At
 	}
 	s.CancelReturn = s.CancelReturn || e.Return
 	s.CancelChildren = s.CancelChildren || e.Children
 	recordEndRequest(s, e.By, e.Reason)
-	return nil
 }
 
 // recordEndRequest records the requester of the end and the reason; only the first request counts.
@@ -295,9 +288,8 @@ func applyClosed(s *p.State, e *p.Closed) error {
 	return nil
 }
 
-func applyStuck(s *p.State, e *p.Stuck) error {
+func applyStuck(s *p.State, e *p.Stuck) {
 	s.StuckReason = cut(e.Reason)
-	return nil
 }
 
 // closeAs is the only place that closes a handoff.
@@ -347,7 +339,7 @@ func uncharge(s *p.State) {
 
 // Turns: an answer, the next attempt, another agent, an authority, a lost holder.
 
-func applyAnswered(s *p.State, e *p.Answered) error {
+func applyAnswered(s *p.State, e *p.Answered) {
 	asked := s.Phase == p.Conditional
 	s.Conditions = nil // a second answer finds no question
 	endQueueClock(s)
@@ -358,7 +350,7 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 	switch {
 	case e.Answer.Deny:
 		deny(s, e.Answer)
-		return nil
+		return
 	case asked:
 		s.RetryAt = e.At // if no Offered follows in the append, Decide makes it
 	default: // an authority has resolved an escalation: the handoff goes back to the agent below
@@ -380,16 +372,14 @@ func applyAnswered(s *p.State, e *p.Answered) error {
 	}
 	s.Supplements++
 	s.Reason, s.Denied, s.Absent = "answer", "", nil
-	return nil
 }
 
-func applyRetryScheduled(s *p.State, e *p.RetryScheduled) error {
+func applyRetryScheduled(s *p.State, e *p.RetryScheduled) {
 	if s.TimedOut == p.ClockReturn { // the retry gets the full time again
 		s.ReturnSince = e.Due
 	}
 	s.RetryAt, s.TimedOut = e.Due, "" // the reaction to the time-out is decided
 	s.Retries++
-	return nil
 }
 
 func applyRerouted(s *p.State, e *p.Rerouted) error {
@@ -498,13 +488,13 @@ func applyReleased(s *p.State, e *p.Released) error {
 	return nil
 }
 
-func applyTimedOut(s *p.State, e *p.TimedOut) error {
+func applyTimedOut(s *p.State, e *p.TimedOut) {
 	if e.Clock == p.ClockReturn { // the next step gets the full time again
 		waits := waitsOn(s)
 		s.ReturnTimeouts++
 		s.ReturnSince, s.ReturnMS = e.At, 0
 		if waits {
-			return nil
+			return
 		}
 	}
 	s.Phase, s.TimedOut, s.Reason = p.PhaseTimeout, e.Clock, string(e.Clock)+"_timeout"
@@ -520,14 +510,12 @@ func applyTimedOut(s *p.State, e *p.TimedOut) error {
 	dropPending(s)
 	endQueueClock(s)
 	endAttempt(s)
-	return nil
 }
 
 // Clocks of a holder: its reminders and extensions, and the queue's clock.
 
-func applyReminded(s *p.State, e *p.Reminded) error {
+func applyReminded(s *p.State, e *p.Reminded) {
 	s.RemindedAt = e.When()
-	return nil
 }
 
 // applyExtended sets the work's clock, once per attempt and never past the clocks of those who
@@ -658,14 +646,13 @@ func dropPending(s *p.State) {
 
 // applySourceCompleted begins a handoff that awaited its source, and starts the clock of its
 // return.
-func applySourceCompleted(s *p.State, e *p.SourceCompleted) error {
+func applySourceCompleted(s *p.State, e *p.SourceCompleted) {
 	if s.ReturnExpected {
 		s.ReturnSince = e.When()
 	}
-	return nil
 }
 
-func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
+func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) {
 	c := own(&s.Children)
 	for _, child := range e.Children {
 		if !c.Made.Has(child.N) || c.Closed.Has(child.N) {
@@ -682,7 +669,6 @@ func applyChildrenClosed(s *p.State, e *p.ChildrenClosed) error {
 			c.Cancelled = c.Cancelled.With(child.N)
 		}
 	}
-	return nil
 }
 
 // Interventions: an agent takes a handoff, or rolls it back.
@@ -704,7 +690,7 @@ func applyTaken(s *p.State, e *p.Taken) error {
 	return applyAccepted(s, &p.Accepted{Meta: e.Meta, Holder: e.Holder, LeaseMS: e.LeaseMS})
 }
 
-func applyRolledBack(s *p.State, e *p.RolledBack) error {
+func applyRolledBack(s *p.State, e *p.RolledBack) {
 	if len(e.Result) > 0 || e.Blob != nil {
 		s.ResultSeq = p.Self
 	}
@@ -719,7 +705,6 @@ func applyRolledBack(s *p.State, e *p.RolledBack) error {
 		reason = ReasonBudgetExhausted
 	}
 	closeAs(s, p.OutcomeRolledBack, reason, e.At)
-	return nil
 }
 
 // Late results.
@@ -789,7 +774,6 @@ func applyRedriven(s *p.State, e *p.Redriven) error {
 	return nil
 }
 
-func applyDismissed(s *p.State, _ *p.Dismissed) error {
+func applyDismissed(s *p.State, _ *p.Dismissed) {
 	s.Inbox = ""
-	return nil
 }

@@ -264,23 +264,20 @@ func staleVerdict(s *p.State, agent string) string {
 	return ""
 }
 
-func applyApproved(s *p.State, e *p.Approved) error {
+func applyApproved(s *p.State, e *p.Approved) {
 	s.Approvals = appendLast(s.Approvals, p.ApprovalGiven{Agent: e.Agent, By: cutTo(e.By, p.IDBytesMax), At: e.At}, p.ApprovalsMax)
 	openFirst(s, e.At)
 	s.Gate.Approver, s.Gate.Level = "", 0
-	return nil
 }
 
-func applyDenied(s *p.State, e *p.Denied) error {
+func applyDenied(s *p.State, e *p.Denied) {
 	gate := own(&s.Gate)
 	gate.Denied, gate.DenyReason = cutCode(cmp.Or(e.By, p.Human)), cut(e.Reason)
-	return nil
 }
 
-func applyLapsed(s *p.State, e *p.Lapsed) error {
+func applyLapsed(s *p.State, e *p.Lapsed) {
 	gate := own(&s.Gate)
 	gate.Approver, gate.Level, gate.Until = e.To, e.Level, e.Until
-	return nil
 }
 
 // giveAuthorityTime restarts the return's clock for an authority that gets a handoff because a
@@ -360,10 +357,9 @@ func decisionID(id string) string { return cutTo(id, 2*p.DecisionIDBytesMax) }
 // decisionBytesMax is how much of a decision's text the state keeps, counted in JSON.
 const decisionBytesMax = 512
 
-func applyDecided(s *p.State, e *p.Decided) error {
+func applyDecided(s *p.State, e *p.Decided) {
 	s.Decisions = appendLast(s.Decisions, p.Decision{ID: decisionID(e.ID), Description: cutTo(e.Description, decisionBytesMax),
 		Rationale: cutTo(e.Rationale, decisionBytesMax), MadeBy: s.Agent, At: e.At}, p.DecisionsMax)
-	return nil
 }
 
 // The questions of open handoffs, and the agents that may answer them. No agent grants itself a

@@ -310,10 +310,9 @@ func staleDeadlocked(s *p.State, e *p.Deadlocked) string {
 	return ""
 }
 
-func applyDeadlocked(s *p.State, _ *p.Deadlocked) error {
+func applyDeadlocked(s *p.State, _ *p.Deadlocked) {
 	s.TimedOut, s.Reason, s.Message = p.ClockQueue, ReasonDeadlock, ""
 	endProbe(s)
 	endQueueClock(s)
 	endAttempt(s)
-	return nil
 }
