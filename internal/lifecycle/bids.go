@@ -171,11 +171,7 @@ func rankBids(ticket string, w p.BidWeights, bids []p.AwardedBid) {
 
 // nextBidder returns the agent with the best remaining bid among those that are fit now.
 func nextBidder(s p.State, q Query, excluded []string) (p.Routing, bool) {
-	routing := p.Routing{Excluded: excluded}
-	if q.Directory == nil {
-		return routing, false
-	}
-	routing.Revision = q.Revision
+	routing := p.Routing{Excluded: excluded, Revision: q.revision()}
 	now, from, wanted := s.UpdatedAt, edgesOf(s.Summary, q.Directory), demandOf(s.Summary, q.Directory)
 	if q.Now.After(now) {
 		now = q.Now

@@ -146,15 +146,12 @@ func substituteFor(name string, s p.Summary, q Query) (p.Routing, error) {
 	if routing, ok := route(s, q, s.Excluded); ok {
 		return routing, nil
 	}
-	routing := p.Routing{Excluded: s.Excluded}
+	routing := p.Routing{Excluded: s.Excluded, Revision: q.revision()}
 	switch {
 	case s.Origin != "":
 		return routing, p.Errorf(p.CodeNoAgent, "target.agent", "%s refused it, and no other agent is fit; offer it there once more, or name another agent", name)
 	case s.Group != "":
 		return routing, p.Errorf(p.CodeNoAgent, "target.agent", "%s refused the handoff that this one follows from, and no other agent is fit", name)
-	}
-	if q.Directory != nil {
-		routing.Revision = q.Revision
 	}
 	routing.Choice = authorityAt(p.State{Summary: s, Agent: name, Refused: s.Excluded, Policy: resolvePolicy(s, &p.Profile{}, q.Directory)}, q, 1)
 	routing.Warnings = []string{fmt.Sprintf("%s refused the handoff that this one follows from, and no other agent is fit", name)}

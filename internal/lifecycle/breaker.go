@@ -245,9 +245,6 @@ func (d *Directory) BreakerPolicy(agent string) p.BreakerPolicy {
 // lets reports whether an agent's breaker lets a handoff through, and how its offer is marked. If
 // not, until is when it may.
 func (q Query) lets(agent, ticket string) (mark p.BreakerMark, until time.Time, ok bool) {
-	if q.Directory == nil {
-		return "", time.Time{}, true
-	}
 	view, barred := q.breakers[agent]
 	switch {
 	case !barred && q.BreakerPolicy(agent).Threshold == 0:
@@ -290,9 +287,7 @@ func KeptBack(s p.State, q Query) (agent string, h p.Health, kept bool) {
 	if s.Closed || q.Directory == nil || len(q.Health) == 0 { // usual case
 		return "", h, false
 	}
-	if q = q.withBreakers(); q.breakers == nil {
-		return "", h, false
-	}
+	q = q.withBreakers()
 	switch {
 	case s.Phase == p.Retrying && hasPassed(q.Now, s.RetryAt):
 		agent = s.Agent

@@ -141,21 +141,17 @@ func holderLost(s p.State, d *Directory, now time.Time) bool {
 // absent reports whether the agent has had no worker and has not polled for the acknowledge
 // timeout. A person is never absent, nor is a paused agent.
 func absent(s p.State, d *Directory, now time.Time) bool {
-	if s.Agent == p.Human || d == nil {
+	if d == nil || s.Agent == p.Human || d.Attended(s.Agent) {
 		return false
 	}
 	if profile, _ := d.Agent(s.Agent); profile.Paused {
 		return false
 	}
-	if d.Attended(s.Agent) {
-		return false
-	}
-	timeout := AckTimeout(s)
 	since := s.OfferedAt
 	if last := d.LastPresent[s.Agent]; last.After(since) {
 		since = last
 	}
-	return hasPassed(now, since.Add(timeout)) && connectedFor(d, now, absenceGrace(s))
+	return hasPassed(now, since.Add(AckTimeout(s))) && connectedFor(d, now, absenceGrace(s))
 }
 
 // absenceGrace returns how long an observer must have been connected before it calls an agent

@@ -89,14 +89,13 @@ type WaitGraph struct {
 	Early bool
 
 	hands   map[string][]string // by holder: the handoffs that it holds
-	holds   map[string]bool     // held tickets
 	awaited map[string][]string // by suspended ticket: the children that it waits for
 	blocks  map[string][]string // by parent: open children for which it keeps its slot
 	members map[string][]string // by group: its open members
 	links   map[string][]string // by the first of a chain: the open handoffs that continue it
 	groups  map[string]bool     // open groups of which all members must end
 	pending map[string]*p.State // handoffs that others wait for, and that wait for a slot
-	agents  map[string]string   // of held tickets
+	agents  map[string]string   // by held ticket
 }
 
 // Deadlock is a circle in which handoffs wait for one another.
@@ -109,7 +108,7 @@ type Deadlock struct {
 // Add adds a handoff. now is the instant for which the graph is evaluated.
 func (g *WaitGraph) Add(s *p.State, now time.Time) {
 	if g.hands == nil {
-		*g = WaitGraph{g.Early, map[string][]string{}, map[string]bool{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
+		*g = WaitGraph{g.Early, map[string][]string{}, map[string][]string{}, map[string][]string{}, map[string][]string{},
 			map[string][]string{}, map[string]bool{}, map[string]*p.State{}, map[string]string{}}
 	}
 	if HasEnded(*s) {
@@ -132,7 +131,7 @@ func (g *WaitGraph) Add(s *p.State, now time.Time) {
 		g.groups[s.Ticket] = s.Aggregate.Mode == p.AggregateAll
 	case s.Held():
 		g.hands[s.Holder] = append(g.hands[s.Holder], s.Ticket)
-		g.holds[s.Ticket], g.agents[s.Ticket] = true, s.Agent
+		g.agents[s.Ticket] = s.Agent
 	case isSuspended(*s):
 		for _, n := range s.Children.Awaited.Without(s.Children.Closed).Numbers() {
 			g.awaited[s.Ticket] = append(g.awaited[s.Ticket], s.ChildTicket(n))
@@ -222,7 +221,7 @@ func (g *WaitGraph) waits(d *Directory) []waitsFor {
 			all = append(all, waitsFor{ticket, everyOne, anyOne})
 		}
 	}
-	for ticket := range g.holds {
+	for ticket := range g.agents {
 		add(ticket, g.blocks[ticket], nil)
 	}
 	for ticket, children := range g.awaited {
@@ -236,7 +235,7 @@ func (g *WaitGraph) waits(d *Directory) []waitsFor {
 		}
 	}
 	for first, links := range g.links {
-		if _, open := g.pending[first]; !open && !g.holds[first] {
+		if g.pending[first] == nil && g.agents[first] == "" {
 			add(first, links, nil)
 		}
 	}

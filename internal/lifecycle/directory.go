@@ -211,6 +211,14 @@ func (d *Directory) agentsWhere(meets func(id string) bool) (all []string) {
 	return all
 }
 
+// revision returns the revision of a directory, which may be nil.
+func (d *Directory) revision() uint64 {
+	if d == nil {
+		return 0
+	}
+	return d.Revision
+}
+
 // noFleet has the settings of a fleet that has none.
 var noFleet p.Fleet
 

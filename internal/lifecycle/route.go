@@ -53,11 +53,7 @@ func demandOf(s p.Summary, d *Directory) demand {
 // route chooses the best agent for the demand of a package, without the excluded agents. The second
 // result is false if there is none.
 func route(s p.Summary, q Query, excluded []string) (p.Routing, bool) {
-	routing := p.Routing{Excluded: excluded}
-	if q.Directory == nil {
-		return routing, false
-	}
-	routing.Revision = q.Revision
+	routing := p.Routing{Excluded: excluded, Revision: q.revision()}
 	fit := fitting(s, q, excluded)
 	if len(fit) == 0 {
 		return routing, false
@@ -302,8 +298,8 @@ func routeTarget(s p.Summary, q Query) (p.Routing, error) {
 		return p.Routing{}, err
 	}
 	routing := p.Routing{Choice: name, Warnings: m.warnings}
-	if len(s.Requires) > 0 && name != p.Human && q.Directory != nil {
-		routing.Revision = q.Revision
+	if len(s.Requires) > 0 && name != p.Human {
+		routing.Revision = q.revision()
 	}
 	if _, until, ok := q.lets(name, ""); !ok {
 		return routing, q.breakerOpen("target.agent", name, until)
@@ -327,7 +323,7 @@ func unknownTarget(s p.Summary, name string, d *Directory) error {
 // barredRoute returns an error if only breakers keep a package from the agents with its capability;
 // otherwise nil. The error names the first breaker that may let the package through.
 func barredRoute(s p.Summary, q Query) error {
-	if q.Directory == nil || q.breakers == nil { // usual case
+	if q.breakers == nil { // usual case
 		return nil
 	}
 	first := firstBarred(s, q)
