@@ -151,9 +151,7 @@ func (c *Session) changeSchedule(ctx context.Context, operation, name string, ch
 	if err := c.may(operation); err != nil {
 		return ScheduleStatus{}, err
 	}
-	s, err := c.s.b.Schedules().Change(ctx, name, func(s protocol.Schedule, now time.Time) (protocol.Schedule, bool) {
-		return change(s, now.Truncate(time.Millisecond))
-	})
+	s, err := c.s.b.Schedules().Change(ctx, name, change)
 	if err != nil {
 		return ScheduleStatus{}, err
 	}

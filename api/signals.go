@@ -143,7 +143,7 @@ func (c *Session) Rule(ctx context.Context, name string) (RuleStatus, error) {
 	r, _, err := c.s.b.Rules().Get(ctx, name)
 	v, err := c.ruleStatus(r, err)
 	if err == nil {
-		v.Package, err = c.s.b.Rules().Template(ctx, name)
+		v.Package, err = c.s.b.Rules().Package(ctx, name)
 	}
 	return v, err
 }

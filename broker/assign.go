@@ -148,10 +148,7 @@ func (c *Claim) Decide(ctx context.Context, d protocol.WorkDecision) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	return c.appendReportWith(ctx, wantAgent(c.Agent), func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
+	return c.reportWork(ctx, wantAgent(c.Agent), func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		made := protocol.Decided{ID: d.ID, Description: d.Description, Rationale: d.Rationale, Risk: d.Risk}
 		return lifecycle.DecideAlone(s, q, c.Holder.ID, made)
 	})

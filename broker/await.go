@@ -49,16 +49,13 @@ func (c *Claim) completeAwaiting(ctx context.Context, result protocol.Result, ch
 	if !c.lastHead().State.Closed { // otherwise its end had been requested
 		c.submitChildren(ctx, handOffs)
 	}
-	return c.finish(ctx)
+	return c.finish(ctx, nil)
 }
 
 // await appends the suspension of a handoff whose result waits. If an earlier append was stored and
 // only its answer was lost, await finds it. It reports false if there is nothing to wait for.
 func (c *Claim) await(ctx context.Context, want wanted, handOffs []handedOff, adopted []int, kept *protocol.Completed) (waits bool, err error) {
-	err = c.appendReportWith(ctx, want, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
+	err = c.reportWork(ctx, want, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		step, err := lifecycle.Await(s, q, c.Holder.ID, nextOf(handOffs), adopted, kept)
 		waits = len(step.Events) > 0
 		asRecorded(handOffs, step)

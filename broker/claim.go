@@ -75,15 +75,19 @@ func (c *Claim) LastState() *protocol.State { return &c.lastHead().State }
 // Fence returns the ledger sequence of the acceptance; 0 while only claimed.
 func (c *Claim) Fence() uint64 { return c.lastHead().State.Fence }
 
-// appendReport appends the step that decide returns, if this holder still has the handoff.
-func (c *Claim) appendReport(ctx context.Context, decide func(protocol.State, time.Time) (lifecycle.Step, error)) error {
-	return c.appendReportWith(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
-		return decide(s, q.Now)
+// reportWork is appendReport for a holder that has accepted the handoff.
+func (c *Claim) reportWork(ctx context.Context, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) error {
+	return c.appendReport(ctx, want, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		if err := c.checkAccepted(s); err != nil {
+			return lifecycle.Step{}, err
+		}
+		return decide(s, q)
 	})
 }
 
-// appendReportWith is appendReport for decisions that depend on the directory.
-func (c *Claim) appendReportWith(ctx context.Context, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) error {
+// appendReport appends the step that decide returns, if this holder still has the handoff. want is the
+// part of the directory that the decision depends on.
+func (c *Claim) appendReport(ctx context.Context, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) error {
 	if err := c.lock(ctx); err != nil {
 		return err
 	}
@@ -137,17 +141,17 @@ func (c *Claim) Acknowledge(ctx context.Context, ack protocol.Ack, start bool) e
 	if err := ack.Validate(); err != nil {
 		return err
 	}
-	err := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
+	err := c.appendReport(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		if ack.Status == protocol.AckAccepted && s.Fence != 0 {
 			return lifecycle.Step{}, nil // accepted already: repeating it is harmless
 		}
 		claimant := lifecycle.Claimant{Agent: c.Agent, Holder: c.Holder.ID, LeaseMS: c.Holder.LeaseMS, Offer: c.Offer}
-		return lifecycle.Acknowledge(s, claimant, ack, start, now)
+		return lifecycle.Acknowledge(s, claimant, ack, start, q.Now)
 	})
 	if err != nil || ack.Status == protocol.AckAccepted {
 		return err
 	}
-	return c.finish(ctx)
+	return c.finish(ctx, nil)
 }
 
 // Progress reports progress of the work.
@@ -159,11 +163,8 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 	if progress.Usage, err = c.price(ctx, progress.Usage); err != nil {
 		return err
 	}
-	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.Progress(s, c.Holder.ID, progress, now)
+	return c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Progress(s, c.Holder.ID, progress, q.Now)
 	})
 }
 
@@ -171,11 +172,8 @@ func (c *Claim) Progress(ctx context.Context, progress protocol.Progress) error 
 // It is granted once per attempt; a *protocol.Error has the reason of a refusal. State and Beat
 // return the new limit.
 func (c *Claim) Extend(ctx context.Context, by time.Duration, reason string) error {
-	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.Extend(s, c.Holder.ID, by, cutReason(reason), now)
+	return c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Extend(s, c.Holder.ID, by, cutReason(reason), q.Now)
 	})
 }
 
@@ -206,10 +204,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 		err = c.shareResult(ctx, result.Variables)
 	}
 	if err == nil {
-		err = c.appendReportWith(ctx, wantSourceIfReturned, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
-			if err := c.checkAccepted(s); err != nil {
-				return lifecycle.Step{}, err
-			}
+		err = c.reportWork(ctx, wantSourceIfReturned, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 			event := completed
 			event.Meta = meta(c, q.Now)
 			step, err := lifecycle.Complete(s, q, event, nextOf(handOffs))
@@ -228,7 +223,7 @@ func (c *Claim) Complete(ctx context.Context, result protocol.Result, children .
 		c.b.engine.Settled(head.Ticket, head.Seq)
 	}
 	c.followSource(ctx)
-	return c.finish(ctx)
+	return c.finish(ctx, nil)
 }
 
 // resultAfterLoss handles a result whose lease is lost. It returns nil if the result is already in
@@ -364,16 +359,10 @@ func (c *Claim) Fail(ctx context.Context, f Failure) error {
 	if err != nil {
 		return err
 	}
-	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.Fail(s, c.Holder.ID, f, now)
+	err = c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Fail(s, c.Holder.ID, f, q.Now)
 	})
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx)
+	return c.finish(ctx, err)
 }
 
 // Release returns the handoff to its queue and charges no attempt. It is offered to the same agent
@@ -384,16 +373,13 @@ func (c *Claim) Release(ctx context.Context, reason string, partial *protocol.Re
 	if err != nil {
 		return err
 	}
-	err = c.appendReportWith(ctx, wantSourceIfCancelled, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+	err = c.appendReport(ctx, wantSourceIfCancelled, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		return lifecycle.Release(s, q, c.Holder.ID, cutReason(reason), late)
 	})
 	if errors.Is(err, ErrLeaseLost) && late != nil {
 		err = c.resultAfterLoss(ctx, *late, err)
 	}
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx)
+	return c.finish(ctx, err)
 }
 
 // partialResult stores a partial result as a late one; nil is none.
@@ -446,29 +432,32 @@ func (c *Claim) offerInHand() uint64 {
 	return c.Offer
 }
 
-// finish ends the claim, after the append that ended it.
-func (c *Claim) finish(ctx context.Context) error {
+// finish ends the claim after the append that ended it, unless that failed with err.
+func (c *Claim) finish(ctx context.Context, err error) error {
+	if err != nil {
+		return err
+	}
 	if s := &c.lastHead().State; s.Joined && !s.Closed { // for a closed handoff a supervisor ends the membership
 		c.b.releaseFences(ctx, s.Workspace, c.Ticket, s.Fence)
 	}
 	c.releasePlaces(ctx)
-	return c.removeOffer()
+	c.removeOffer()
+	return nil
 }
 
 // removeOffer removes the offer from the queue, always after the append. If that fails, the queue
 // delivers a stale offer, which the next claim drops.
-func (c *Claim) removeOffer() error {
+func (c *Claim) removeOffer() {
 	c.mu.Lock()
 	delivery := c.delivery
 	c.delivery = nil
 	c.mu.Unlock()
 	if delivery == nil {
-		return nil
+		return
 	}
 	if err := delivery.Remove(); err != nil {
 		c.b.log.Warn("offer not removed from the queue; it is dropped when it is redelivered", "ticket", c.Ticket, "err", err)
 	}
-	return nil
 }
 
 // pollRecordMax is the longest time between two records of the polling of an agent that polls

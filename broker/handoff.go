@@ -63,16 +63,13 @@ func (c *Claim) HandOff(ctx context.Context, child Child) (ticket string, err er
 			return "", err
 		}
 		all, taken := []handedOff{next}, false
-		err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-			if err := c.checkAccepted(s); err != nil {
-				return lifecycle.Step{}, err
-			}
+		err = c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 			if at, _, there := lifecycle.FindChild(s, key); there || at != n { // another process of this holder was first
 				taken = true
 				return lifecycle.Step{}, nil
 			}
 			next.next.By = c.Holder.ID
-			step, err := lifecycle.HandOff(s, next.next, now)
+			step, err := lifecycle.HandOff(s, next.next, q.Now)
 			asRecorded(all, step)
 			return step, err
 		})
@@ -98,11 +95,8 @@ func (c *Claim) adopt(ctx context.Context, n int, key protocol.ChildKey) (ticket
 	if err := c.checkSameKey(ctx, n, key); err != nil {
 		return "", err
 	}
-	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.Adopt(s, c.Holder.ID, []int{n}, now)
+	err = c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Adopt(s, c.Holder.ID, []int{n}, q.Now)
 	})
 	if err != nil {
 		return "", err
@@ -217,8 +211,8 @@ func (c *Claim) recordBar(ctx context.Context, next lifecycle.Next, err error) e
 	if !errors.As(err, &refused) || !lifecycle.Bars(refused.Code) {
 		return err
 	}
-	recorded := c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		return lifecycle.RecordBar(s, c.Holder.ID, next, refused, now)
+	recorded := c.appendReport(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.RecordBar(s, c.Holder.ID, next, refused, q.Now)
 	})
 	if recorded != nil {
 		c.b.log.Warn("refused hand-off not recorded", "ticket", c.Ticket, "code", refused.Code, "err", recorded)
@@ -484,33 +478,24 @@ func (c *Claim) followSource(ctx context.Context) {
 // again, as the same attempt. Suspend reports false, and changes nothing, if the children are known
 // to have closed already.
 func (c *Claim) Suspend(ctx context.Context, children ...int) (suspended bool, err error) {
-	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		step, err := lifecycle.Suspend(s, c.Holder.ID, children, now)
+	err = c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		step, err := lifecycle.Suspend(s, c.Holder.ID, children, q.Now)
 		suspended = len(step.Events) > 0
 		return step, err
 	})
 	if err != nil || !suspended {
 		return false, err
 	}
-	return true, c.finish(ctx)
+	return true, c.finish(ctx, nil)
 }
 
 // Escalate passes the handoff up the chain of authority. The rationale is required; the assessment
 // is the findings so far.
 func (c *Claim) Escalate(ctx context.Context, rationale, assessment string) error {
-	err := c.appendReportWith(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
+	err := c.reportWork(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		return lifecycle.Escalate(s, q, c.Holder.ID, cutReason(rationale), cutReason(assessment))
 	})
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx)
+	return c.finish(ctx, err)
 }
 
 // Answer is an authority's answer to a handoff that was escalated to it: the handoff returns to the
@@ -520,14 +505,11 @@ func (c *Claim) Answer(ctx context.Context, answer protocol.Answer) error {
 	if err := answer.Validate(); err != nil {
 		return err
 	}
-	err := c.appendReportWith(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+	err := c.appendReport(ctx, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		answer.Question = s.EscalationQuestion // the fence is that of this question
 		return lifecycle.Answer(s, q, answer)
 	})
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx)
+	return c.finish(ctx, err)
 }
 
 // RollBack returns the handoff to its source: a rollback. partial is a partial result, or nil. If
@@ -543,7 +525,7 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 			return err
 		}
 	}
-	err := c.appendReportWith(ctx, wantSource, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+	err := c.appendReport(ctx, wantSource, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		event := body
 		event.By = c.Holder.ID
 		return lifecycle.RollBackHeld(s, q, event)
@@ -551,8 +533,5 @@ func (c *Claim) RollBack(ctx context.Context, reason string, partial *protocol.R
 	if errors.Is(err, ErrLeaseLost) && partial != nil { // its end was forced meanwhile
 		err = c.resultAfterLoss(ctx, parked(*partial, body.Result, body.Blob), err)
 	}
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx)
+	return c.finish(ctx, err)
 }

@@ -15,29 +15,32 @@ import (
 // be able to carry it.
 func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonBytesMax) }
 
-// intervene is Update for an action of a person, or an agent in charge, on a handoff by its ticket,
+// intervene is Update for an action by a person, or an agent in charge, on a handoff by its ticket,
 // often from a process that does nothing else: it reads only the part of the directory that the
 // decision depends on. A supervisor judges which holders are gone.
-func (b *Broker) intervene(ctx context.Context, ticket string, want wanted, decide Decider) (Head, error) {
+func (b *Broker) intervene(ctx context.Context, ticket, by string, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) (protocol.State, error) {
+	if err := protocol.CheckBy("by", by); err != nil {
+		return protocol.State{}, err
+	}
+	head, err := b.interveneHead(ctx, ticket, want, decide)
+	return head.State, err
+}
+
+func (b *Broker) interveneHead(ctx context.Context, ticket string, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) (Head, error) {
 	head, err := b.Head(ctx, ticket, 0)
 	if err != nil {
 		return Head{}, unknownTicketError(ticket, err)
 	}
-	head, _, err = b.update(ctx, head, want, decide)
+	head, _, err = b.update(ctx, head, want, func(h Head, q lifecycle.Query) (lifecycle.Step, error) { return decide(h.State, q) })
 	return head, err
 }
 
 // RollBack returns a handoff to its source: at once if no worker holds it, otherwise its holder is
 // asked to clean up first.
 func (b *Broker) RollBack(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
-	if err := protocol.CheckBy("by", by); err != nil {
-		return protocol.State{}, err
-	}
-	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, wantSource, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.RollBack(h.State, q, by, reason)
+	return b.intervene(ctx, ticket, by, wantSource, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.RollBack(s, q, by, cutReason(reason))
 	})
-	return head.State, err
 }
 
 // Reroute offers a handoff to the agent to, regardless of the agent that has it now. A non-zero
@@ -46,11 +49,9 @@ func (b *Broker) Reroute(ctx context.Context, ticket, to, by, reason string, dea
 	if err := cmp.Or(protocol.CheckBy("by", by), protocol.CheckBy("to", to)); err != nil {
 		return protocol.State{}, err
 	}
-	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, wantToSettle(to, by), func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.RerouteTo(h.State, q, to, by, reason, deadline)
+	return b.intervene(ctx, ticket, by, wantToSettle(to, by), func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.RerouteTo(s, q, to, by, cutReason(reason), deadline)
 	})
-	return head.State, err
 }
 
 // Take gives an open handoff to a holder at once, regardless of the agent that has it now. The
@@ -59,10 +60,9 @@ func (b *Broker) Take(ctx context.Context, ticket string, holder protocol.Holder
 	if err := protocol.CheckBy("agent", holder.Agent); err != nil {
 		return nil, err
 	}
-	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, wantToSettle(holder.Agent, holder.Agent), func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
+	head, err := b.interveneHead(ctx, ticket, wantToSettle(holder.Agent, holder.Agent), func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
 		claimant := lifecycle.Claimant{Agent: holder.Agent, Holder: holder.ID, LeaseMS: holder.LeaseMS}
-		return lifecycle.TakeNow(h.State, q, claimant, reason)
+		return lifecycle.TakeNow(s, q, claimant, cutReason(reason))
 	})
 	if err != nil {
 		return nil, err
@@ -93,14 +93,9 @@ func wantToSettle(agent, by string) wanted {
 
 // Dismiss removes a closed handoff from the inbox that lists it.
 func (b *Broker) Dismiss(ctx context.Context, ticket, by, remark string) (protocol.State, error) {
-	if err := protocol.CheckBy("by", by); err != nil {
-		return protocol.State{}, err
-	}
-	remark = cutReason(remark)
-	head, err := b.intervene(ctx, ticket, wantNothing, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.Dismiss(h.State, by, remark, q.Now)
+	return b.intervene(ctx, ticket, by, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Dismiss(s, by, cutReason(remark), q.Now)
 	})
-	return head.State, err
 }
 
 // Redrive resubmits the package of a handoff that closed without success, as a new handoff that
@@ -240,15 +235,9 @@ func (b *Broker) claimOf(ctx context.Context, head Head, holder protocol.Holder,
 	return claim, err
 }
 
-// ApprovalAnswer is an approver's answer to the gate of a handoff.
-type ApprovalAnswer struct {
-	By string
-	// Agent is the agent that the approver was asked about; empty is the gate's current agent. Any
-	// approves every agent.
-	Agent  string
-	Any    bool
-	Reason string // of a denial; the comment of an approval otherwise
-}
+// ApprovalAnswer is an approver's answer to the gate of a handoff. An empty Agent is the gate's
+// current agent.
+type ApprovalAnswer = lifecycle.ApprovalAnswer
 
 // Approve lets the agent that a gate names have the handoff. After the last gate the handoff is
 // offered, in the same append.
@@ -264,16 +253,15 @@ func (b *Broker) Deny(ctx context.Context, ticket string, answer ApprovalAnswer)
 // answerGate appends an answer to the gate for which it was given. If the handoff meanwhile has
 // another gate, which asks about another agent, the answer does not apply to it.
 func (b *Broker) answerGate(ctx context.Context, ticket string, answer ApprovalAnswer,
-	decide func(protocol.State, lifecycle.Query, lifecycle.ApprovalAnswer) (lifecycle.Step, error)) (protocol.State, error) {
+	decide func(protocol.State, lifecycle.Query, ApprovalAnswer) (lifecycle.Step, error)) (protocol.State, error) {
 	if err := cmp.Or(protocol.CheckBy("by", answer.By), protocol.CheckBy("agent", cmp.Or(answer.Agent, protocol.Human))); err != nil {
 		return protocol.State{}, err
 	}
-	said := lifecycle.ApprovalAnswer{By: answer.By, Agent: answer.Agent, Any: answer.Any, Reason: cutReason(answer.Reason)}
-	head, err := b.intervene(ctx, ticket, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		if said.Agent == "" && h.State.Gate != nil {
-			said.Agent = h.State.Gate.Agent
+	answer.Reason = cutReason(answer.Reason)
+	return b.intervene(ctx, ticket, answer.By, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		if answer.Agent == "" && s.Gate != nil {
+			answer.Agent = s.Gate.Agent
 		}
-		return decide(h.State, q, said)
+		return decide(s, q, answer)
 	})
-	return head.State, err
 }

@@ -180,7 +180,7 @@ func (o *Offer) Acknowledge(ctx context.Context, holder protocol.Holder, ack pro
 		return lifecycle.Acknowledge(s, claimant, ack, start, now)
 	})
 	if claim != nil && holder.Polling {
-		return claim, claim.removeOffer()
+		claim.removeOffer()
 	}
 	return claim, err
 }
@@ -203,7 +203,8 @@ func (o *Offer) Claim(ctx context.Context, holder protocol.Holder, ackWithin tim
 	if err != nil {
 		return nil, err
 	}
-	return claim, claim.removeOffer()
+	claim.removeOffer()
+	return claim, nil
 }
 
 // prepare reads the package, and the limits by key that bound it.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/internal/record"
@@ -178,14 +177,9 @@ func Acknowledged(s protocol.State) bool {
 // Cancel requests the end of a handoff: at once if no worker holds it, otherwise through its
 // holder's next beat.
 func (b *Broker) Cancel(ctx context.Context, ticket, by, reason string) (protocol.State, error) {
-	if err := protocol.CheckBy("by", by); err != nil {
-		return protocol.State{}, err
-	}
-	reason = cutReason(reason)
-	head, err := b.intervene(ctx, ticket, wantSourceIfReturned, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.Cancel(h.State, q, by, reason, false)
+	return b.intervene(ctx, ticket, by, wantSourceIfReturned, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Cancel(s, q, by, cutReason(reason), false)
 	})
-	return head.State, err
 }
 
 // Answer answers the condition of a conditional handoff, or denies it.
@@ -193,10 +187,9 @@ func (b *Broker) Answer(ctx context.Context, ticket string, answer protocol.Answ
 	if err := answer.Validate(); err != nil {
 		return protocol.State{}, err
 	}
-	head, err := b.intervene(ctx, ticket, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.Answer(h.State, q, answer)
+	return b.intervene(ctx, ticket, answer.By, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Answer(s, q, answer)
 	})
-	return head.State, err
 }
 
 // StateOf decodes the state of a ledger entry. Only here is a read state checked before anything is
@@ -320,19 +313,13 @@ func (c *Claim) completeMalformed(ctx context.Context, result protocol.Result) e
 	if kept.Usage, err = c.price(ctx, validUsage(result.Usage)); err != nil {
 		return err
 	}
-	err = c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.MalformedResult(s, c.Holder.ID, refusal.Message, kept, now)
+	err = c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.MalformedResult(s, c.Holder.ID, refusal.Message, kept, q.Now)
 	})
 	if errors.Is(err, ErrLeaseLost) {
 		err = c.resultAfterLoss(ctx, parked(result, kept.Result, kept.Blob), err)
 	}
-	if err != nil {
-		return err
-	}
-	if err := c.finish(ctx); err != nil {
+	if err := c.finish(ctx, err); err != nil {
 		return err
 	}
 	return refusal

@@ -11,74 +11,27 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
 // Rules turn signals into handoffs. A signal is removed once each rule for it has decided. Its handoff
 // is submitted under a key that has its id: a signal that is delivered again, because its supervisor
 // died, or that was sent again begins no other handoff.
-type Rules struct{ b *Broker }
+type Rules struct{ records[protocol.Rule] }
 
 // Rules returns the rules of the fleet.
-func (b *Broker) Rules() Rules { return Rules{b} }
+func (b *Broker) Rules() Rules {
+	return Rules{records[protocol.Rule]{b: b, kind: RuleRecord, body: TemplateRecord, largest: "if", bytesMax: protocol.RuleBytesMax,
+		most: protocol.RulesMax, decode: RuleIn, count: func(d *lifecycle.Directory) int { return len(d.Rules) }}}
+}
 
 // ErrSignalsFull is the refusal of a signal by an engine that has too many.
 var ErrSignalsFull = protocol.Errorf(protocol.CodeBusy, "name", "too many signals wait: at most %d, and %d of one name; send it again later", SignalsMax, SignalsOfNameMax)
 
 // RuleIn decodes the record of a rule.
 func RuleIn(name string, body []byte) (protocol.Rule, error) {
-	var r protocol.Rule
-	if len(body) > protocol.RuleBytesMax {
-		return r, protocol.Errorf(protocol.CodeTooLarge, "rule", "%s", protocol.OverSize(len(body), protocol.RuleBytesMax))
-	}
-	err := json.Unmarshal(body, &r)
-	if err == nil {
-		err = r.Validate()
-	}
-	if err == nil && r.Name != name {
-		err = fmt.Errorf("it is of another rule, %q", r.Name)
-	}
-	return r, err
-}
-
-func noRule(name string) error {
-	return protocol.Errorf(protocol.CodeNotFound, "name", "no rule is called %s", protocol.CutText(name, 64))
-}
-
-// Get reads a rule from the leader, and its revision. If there is none, the error has CodeNotFound,
-// and the revision is the one to create it after.
-func (c Rules) Get(ctx context.Context, name string) (protocol.Rule, uint64, error) {
-	body, rev, err := c.b.engine.Record(ctx, RecordKey{RuleRecord, name})
-	if err != nil {
-		return protocol.Rule{}, rev, err
-	}
-	if body == nil {
-		return protocol.Rule{}, rev, noRule(name)
-	}
-	r, err := RuleIn(name, body)
-	if err != nil {
-		err = protocol.Errorf(protocol.CodeUnreadable, "name", "the record of the rule %s: %v", name, err)
-	}
-	return r, rev, err
-}
-
-func (c Rules) put(ctx context.Context, r protocol.Rule, rev uint64) error {
-	body, err := json.Marshal(r)
-	if err == nil && len(body) > protocol.RuleBytesMax {
-		err = protocol.Errorf(protocol.CodeTooLarge, "if", "makes a record of %s", protocol.OverSize(len(body), protocol.RuleBytesMax))
-	}
-	if err == nil {
-		_, err = c.b.engine.PutRecord(ctx, RecordKey{RuleRecord, r.Name}, body, rev)
-	}
-	return err
-}
-
-// Change changes a rule, again if another change came first. change reports whether there is anything
-// to write.
-func (c Rules) Change(ctx context.Context, name string, change func(protocol.Rule, time.Time) (protocol.Rule, bool)) (protocol.Rule, error) {
-	return changeRecord(ctx, name, c.Get, c.put, func(r protocol.Rule) (protocol.Rule, bool) {
-		return change(r, c.b.Now().UTC().Truncate(time.Millisecond))
-	})
+	return EntryIn("rule", name, body, protocol.RuleBytesMax, func(r *protocol.Rule) string { return r.Name })
 }
 
 // Put creates a rule, or replaces its fields and its template. Its counts and its pause remain.
@@ -94,40 +47,14 @@ func (c Rules) Put(ctx context.Context, r protocol.Rule, template json.RawMessag
 	if err := json.Compact(&compact, template); err != nil {
 		return r, err
 	}
-	template = compact.Bytes()
-	for try := 0; ; try++ {
-		next, rev, err := c.Get(ctx, r.Name)
-		switch {
-		case err == nil:
-			next.Signal, next.If, next.Rate, next.By, next.UpdatedAt = r.Signal, r.If, r.Rate, r.By, now
-		case errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}), errors.Is(err, &protocol.Error{Code: protocol.CodeUnreadable}):
-			if err := c.checkRoom(ctx); err != nil {
-				return r, err
-			}
+	return c.replace(ctx, r.Name, compact.Bytes(), func(next protocol.Rule, exists bool) protocol.Rule {
+		if !exists {
 			next = r
-			next.CreatedAt, next.UpdatedAt = now, now
-		default:
-			return r, err
+			next.CreatedAt = now
 		}
-		if err = c.b.replaceRecord(ctx, RecordKey{TemplateRecord, r.Name}, template); err == nil {
-			err = c.put(ctx, next, rev)
-		}
-		if !errors.Is(err, ErrConflict) {
-			return next, err
-		}
-		if err := pauseAfterConflict(ctx, try, r.Name); err != nil {
-			return r, err
-		}
-	}
-}
-
-// checkRoom refuses another rule if there are RulesMax.
-func (c Rules) checkRoom(ctx context.Context) error {
-	d, err := c.b.Directory(ctx)
-	if err == nil && len(d.Rules) >= protocol.RulesMax {
-		return protocol.Errorf(protocol.CodeLimitExceeded, "name", "there are %d rules, at most %d are allowed; remove one", len(d.Rules), protocol.RulesMax)
-	}
-	return err
+		next.Signal, next.If, next.Rate, next.By, next.UpdatedAt = r.Signal, r.If, r.Rate, r.By, now
+		return next
+	})
 }
 
 // ownFields are the fields of a package that each handoff of a rule has for itself.
@@ -209,27 +136,6 @@ func (c Rules) prepare(ctx context.Context, name, id string, body json.RawMessag
 	return in, err
 }
 
-// Template reads the template of a rule.
-func (c Rules) Template(ctx context.Context, name string) (json.RawMessage, error) {
-	body, _, err := c.b.engine.Record(ctx, RecordKey{TemplateRecord, name})
-	if err == nil && body == nil {
-		err = noRule(name)
-	}
-	return body, err
-}
-
-// Remove removes a rule. Its handoffs continue.
-func (c Rules) Remove(ctx context.Context, name string) (protocol.Rule, error) {
-	r, _, err := c.Get(ctx, name)
-	if err != nil && !errors.Is(err, &protocol.Error{Code: protocol.CodeUnreadable}) {
-		return r, err
-	}
-	if err := c.b.engine.RemoveRecord(ctx, RecordKey{RuleRecord, name}); err != nil {
-		return r, err
-	}
-	return r, c.b.engine.RemoveRecord(ctx, RecordKey{TemplateRecord, name})
-}
-
 // Send stores a signal. After it returns nil, a supervisor will turn the signal into the handoffs of its
 // rules. Sending it again with the same id begins none.
 func (c Rules) Send(ctx context.Context, s protocol.Signal) error {
@@ -257,23 +163,18 @@ func (c Rules) unknown(ctx context.Context) (u protocol.UnknownSignals, rev uint
 }
 
 func (c Rules) countUnknown(ctx context.Context, n int, last string) error {
-	for try := 0; ; try++ {
-		u, rev, err := c.unknown(ctx)
-		if err != nil {
-			return err
-		}
-		u = protocol.UnknownSignals{Count: u.Count + n, Name: last, LastAt: c.b.Now().UTC().Truncate(time.Millisecond)}
+	_, err := changeRecord(ctx, UnknownName, func(ctx context.Context, _ string) (protocol.UnknownSignals, uint64, error) {
+		return c.unknown(ctx)
+	}, func(ctx context.Context, name string, u protocol.UnknownSignals, rev uint64) error {
 		body, err := json.Marshal(u)
 		if err == nil {
-			_, err = c.b.engine.PutRecord(ctx, RecordKey{SignalsRecord, UnknownName}, body, rev)
+			_, err = c.b.engine.PutRecord(ctx, RecordKey{SignalsRecord, name}, body, rev)
 		}
-		if !errors.Is(err, ErrConflict) {
-			return err
-		}
-		if err := pauseAfterConflict(ctx, try, UnknownName); err != nil {
-			return err
-		}
-	}
+		return err
+	}, func(u protocol.UnknownSignals) (protocol.UnknownSignals, bool) {
+		return protocol.UnknownSignals{Count: u.Count + n, Name: last, LastAt: c.b.Now().UTC().Truncate(time.Millisecond)}, true
+	})
+	return err
 }
 
 const (
@@ -282,8 +183,6 @@ const (
 	ruleSettles = time.Second
 	// signalAgain is the pause after a signal that could not be decided.
 	signalAgain = 5 * time.Second
-	// signalsAtOnce is how many handoffs of a rule are submitted concurrently.
-	signalsAtOnce = 16
 )
 
 // Fire decides about signals that were delivered to this process, and submits their handoffs. Any
@@ -374,7 +273,7 @@ func (t *turn) decide(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	template, err := t.rules.Template(ctx, t.name)
+	template, err := t.rules.Package(ctx, t.name)
 	if err != nil {
 		return err
 	}
@@ -408,7 +307,8 @@ func (t *turn) decide(ctx context.Context) error {
 	for _, i := range match[got:] {
 		t.waits[i] = max(wait, time.Second)
 	}
-	t.late = t.each(match[:got], func(i int) error {
+	t.late = forEachParallel(ctx, got, func(ctx context.Context, n int) error {
+		i := match[n]
 		err := t.submit(ctx, template, t.signals[i])
 		if err != nil {
 			t.waits[i] = signalAgain
@@ -418,26 +318,12 @@ func (t *turn) decide(ctx context.Context) error {
 	return nil
 }
 
-// each calls do for each of some signals, signalsAtOnce at a time.
-func (t *turn) each(those []int, do func(i int) error) error {
-	var all sync.WaitGroup
-	errs, places := make([]error, len(those)), make(chan struct{}, signalsAtOnce)
-	for n, i := range those {
-		places <- struct{}{}
-		all.Go(func() {
-			errs[n] = do(i)
-			<-places
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
 // withoutHandoff returns the signals of which the rule has begun no handoff. The others need no
 // permission by the rate.
 func (t *turn) withoutHandoff(ctx context.Context, those []int) (left []int, err error) {
 	has := make([]bool, len(t.signals))
-	err = t.each(those, func(i int) error {
+	err = forEachParallel(ctx, len(those), func(ctx context.Context, n int) error {
+		i := those[n]
 		_, err := t.rules.b.Head(ctx, protocol.TicketForKey(protocol.SignalSource, protocol.SignalKey(t.name, t.signals[i].ID)), 0)
 		if isAbsent(err) {
 			return nil

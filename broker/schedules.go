@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,93 +16,17 @@ import (
 // so one supervisor decides about each instant, once. Its handoff is submitted afterwards, under a
 // key that has the instant: if that supervisor dies, another submits it, and two make one handoff.
 // The ledger has a key for LedgerAge; DecidedTo covers older instants.
-type Schedules struct{ b *Broker }
+type Schedules struct{ records[protocol.Schedule] }
 
 // Schedules returns the schedules of the fleet.
-func (b *Broker) Schedules() Schedules { return Schedules{b} }
+func (b *Broker) Schedules() Schedules {
+	return Schedules{records[protocol.Schedule]{b: b, kind: ScheduleRecord, body: PackageRecord, largest: "cron", bytesMax: protocol.ScheduleBytesMax,
+		most: protocol.SchedulesMax, decode: ScheduleIn, count: func(d *lifecycle.Directory) int { return len(d.Schedules) }}}
+}
 
 // ScheduleIn decodes the record of a schedule.
 func ScheduleIn(name string, body []byte) (protocol.Schedule, error) {
-	var s protocol.Schedule
-	if len(body) > protocol.ScheduleBytesMax {
-		return s, protocol.Errorf(protocol.CodeTooLarge, "schedule", "%s", protocol.OverSize(len(body), protocol.ScheduleBytesMax))
-	}
-	err := json.Unmarshal(body, &s)
-	if err == nil {
-		err = s.Validate()
-	}
-	if err == nil && s.Name != name {
-		err = fmt.Errorf("it is of another schedule, %q", s.Name)
-	}
-	return s, err
-}
-
-// Get reads a schedule from the leader, and its revision. If there is none, the error has
-// CodeNotFound, and the revision is the one to create it after.
-func (c Schedules) Get(ctx context.Context, name string) (protocol.Schedule, uint64, error) {
-	body, rev, err := c.b.engine.Record(ctx, RecordKey{ScheduleRecord, name})
-	if err != nil {
-		return protocol.Schedule{}, rev, err
-	}
-	if body == nil {
-		return protocol.Schedule{}, rev, protocol.Errorf(protocol.CodeNotFound, "name", "no schedule is called %s", protocol.CutText(name, 64))
-	}
-	s, err := ScheduleIn(name, body)
-	if err != nil {
-		err = protocol.Errorf(protocol.CodeUnreadable, "name", "the record of the schedule %s: %v", name, err)
-	}
-	return s, rev, err
-}
-
-// put replaces the record of a schedule; ErrConflict.
-func (c Schedules) put(ctx context.Context, s protocol.Schedule, rev uint64) (uint64, error) {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return 0, err
-	}
-	return c.b.engine.PutRecord(ctx, RecordKey{ScheduleRecord, s.Name}, body, rev)
-}
-
-// Change changes a schedule, again if another change came first. change reports whether there is
-// anything to write.
-func (c Schedules) Change(ctx context.Context, name string, change func(protocol.Schedule, time.Time) (protocol.Schedule, bool)) (protocol.Schedule, error) {
-	put := func(ctx context.Context, s protocol.Schedule, rev uint64) error {
-		_, err := c.put(ctx, s, rev)
-		return err
-	}
-	return changeRecord(ctx, name, c.Get, put, func(s protocol.Schedule) (protocol.Schedule, bool) { return change(s, c.b.Now().UTC()) })
-}
-
-// changeRecord reads a record, changes it and writes it, again if another change came first. change
-// reports whether there is anything to write.
-func changeRecord[R any](ctx context.Context, name string, get func(context.Context, string) (R, uint64, error),
-	put func(context.Context, R, uint64) error, change func(R) (R, bool),
-) (R, error) {
-	for try := 0; ; try++ {
-		r, rev, err := get(ctx, name)
-		if err != nil {
-			return r, err
-		}
-		next, changed := change(r)
-		if !changed {
-			return r, nil
-		}
-		if err = put(ctx, next, rev); !errors.Is(err, ErrConflict) {
-			return next, err
-		}
-		if err := pauseAfterConflict(ctx, try, name); err != nil {
-			return r, err
-		}
-	}
-}
-
-// replaceRecord writes a record over the one that is stored; ErrConflict.
-func (b *Broker) replaceRecord(ctx context.Context, key RecordKey, body []byte) error {
-	_, rev, err := b.engine.Record(ctx, key)
-	if err == nil {
-		_, err = b.engine.PutRecord(ctx, key, body, rev)
-	}
-	return err
+	return EntryIn("schedule", name, body, protocol.ScheduleBytesMax, func(s *protocol.Schedule) string { return s.Name })
 }
 
 // Put creates a schedule, or replaces its fields and its package. A new cron or zone begins with
@@ -120,42 +43,16 @@ func (c Schedules) Put(ctx context.Context, s protocol.Schedule, pkg protocol.Pa
 	if err != nil {
 		return s, err
 	}
-	for try := 0; ; try++ {
-		before, rev, err := c.Get(ctx, s.Name)
-		exists := err == nil
-		if err != nil && !errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) && !errors.Is(err, &protocol.Error{Code: protocol.CodeUnreadable}) {
-			return s, err
+	return c.replace(ctx, s.Name, body, func(next protocol.Schedule, exists bool) protocol.Schedule {
+		if !exists {
+			next = s
+			next.CreatedAt, next.DecidedTo = now, now
+		} else if s.Cron != next.Cron || s.Zone != next.Zone {
+			next.DecidedTo, next.Waiting = now, nil
 		}
-		next := s
-		next.CreatedAt, next.UpdatedAt, next.DecidedTo = now, now, now
-		if exists {
-			next = before
-			next.Cron, next.Zone, next.Overlap, next.Missed, next.By, next.UpdatedAt = s.Cron, s.Zone, s.Overlap, s.Missed, s.By, now
-			if s.Cron != before.Cron || s.Zone != before.Zone {
-				next.DecidedTo, next.Waiting = now, nil
-			}
-		} else if err := c.checkRoom(ctx); err != nil {
-			return s, err
-		}
-		if err = c.b.replaceRecord(ctx, RecordKey{PackageRecord, s.Name}, body); err == nil {
-			_, err = c.put(ctx, next, rev)
-		}
-		if !errors.Is(err, ErrConflict) {
-			return next, err
-		}
-		if err := pauseAfterConflict(ctx, try, s.Name); err != nil {
-			return s, err
-		}
-	}
-}
-
-// checkRoom refuses another schedule if there are SchedulesMax.
-func (c Schedules) checkRoom(ctx context.Context) error {
-	d, err := c.b.Directory(ctx)
-	if err == nil && len(d.Schedules) >= protocol.SchedulesMax {
-		return protocol.Errorf(protocol.CodeLimitExceeded, "name", "there are %d schedules, at most %d are allowed; remove one", len(d.Schedules), protocol.SchedulesMax)
-	}
-	return err
+		next.Cron, next.Zone, next.Overlap, next.Missed, next.By, next.UpdatedAt = s.Cron, s.Zone, s.Overlap, s.Missed, s.By, now
+		return next
+	})
 }
 
 // check refuses a package that no instant could submit, by the field below package, and returns its
@@ -228,27 +125,6 @@ func (b *Broker) checkAgent(ctx context.Context, in Prepared) error {
 	return nil
 }
 
-// Package reads the package of a schedule.
-func (c Schedules) Package(ctx context.Context, name string) (json.RawMessage, error) {
-	body, _, err := c.b.engine.Record(ctx, RecordKey{PackageRecord, name})
-	if err == nil && body == nil {
-		err = protocol.Errorf(protocol.CodeNotFound, "name", "no schedule is called %s", protocol.CutText(name, 64))
-	}
-	return body, err
-}
-
-// Remove removes a schedule. Its handoffs continue.
-func (c Schedules) Remove(ctx context.Context, name string) (protocol.Schedule, error) {
-	s, _, err := c.Get(ctx, name)
-	if err != nil && !errors.Is(err, &protocol.Error{Code: protocol.CodeUnreadable}) {
-		return s, err
-	}
-	if err := c.b.engine.RemoveRecord(ctx, RecordKey{ScheduleRecord, name}); err != nil {
-		return s, err
-	}
-	return s, c.b.engine.RemoveRecord(ctx, RecordKey{PackageRecord, name})
-}
-
 // Submit submits the handoff of one instant of a schedule. Repeating it returns the same handoff.
 func (c Schedules) Submit(ctx context.Context, name string, at time.Time) (Head, error) {
 	body, err := c.Package(ctx, name)
@@ -297,7 +173,7 @@ func (c Schedules) Fire(ctx context.Context, name string) (fired bool, err error
 		if !changed {
 			return false, nil
 		}
-		if _, err := c.put(ctx, decided, rev); err != nil {
+		if err := c.put(ctx, name, decided, rev); err != nil {
 			if errors.Is(err, ErrConflict) { // another supervisor has decided
 				err = nil
 			}
@@ -331,7 +207,7 @@ func (c Schedules) submitInstant(ctx context.Context, name string, at time.Time)
 		return fmt.Errorf("schedule %s at %s: %w", name, at.Format(time.RFC3339), err)
 	}
 	_, err = c.Change(ctx, name, func(s protocol.Schedule, now time.Time) (protocol.Schedule, bool) {
-		f.FiredAt = now.Truncate(time.Millisecond)
+		f.FiredAt = now
 		return schedule.Done(s, f)
 	})
 	if errors.Is(err, &protocol.Error{Code: protocol.CodeNotFound}) { // it was removed meanwhile

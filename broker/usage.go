@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
@@ -24,11 +23,8 @@ func (c *Claim) spend(ctx context.Context, usage protocol.Usage, source protocol
 	if err != nil {
 		return err
 	}
-	return c.appendReport(ctx, func(s protocol.State, now time.Time) (lifecycle.Step, error) {
-		if err := c.checkAccepted(s); err != nil {
-			return lifecycle.Step{}, err
-		}
-		return lifecycle.Spend(s, c.Holder.ID, *priced, source, now)
+	return c.reportWork(ctx, wantNothing, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Spend(s, c.Holder.ID, *priced, source, q.Now)
 	})
 }
 
@@ -85,11 +81,7 @@ func meter(step *lifecycle.Step, body json.RawMessage, blob *protocol.BlobRef) {
 // Raise adds to the limits of an open handoff. A handoff that waits for its budget then continues.
 // Amounts are added to each limit; an amount for a limit that the handoff does not have is refused.
 func (b *Broker) Raise(ctx context.Context, ticket, by string, more protocol.Amounts) (protocol.State, error) {
-	if err := protocol.CheckBy("by", by); err != nil {
-		return protocol.State{}, err
-	}
-	head, err := b.intervene(ctx, ticket, wantAll, func(h Head, q lifecycle.Query) (lifecycle.Step, error) {
-		return lifecycle.Raise(h.State, q, by, more)
+	return b.intervene(ctx, ticket, by, wantAll, func(s protocol.State, q lifecycle.Query) (lifecycle.Step, error) {
+		return lifecycle.Raise(s, q, by, more)
 	})
-	return head.State, err
 }
