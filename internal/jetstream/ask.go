@@ -179,16 +179,28 @@ func (j *Engine) retryWithTimeout(ctx context.Context, op func(context.Context) 
 	return err
 }
 
-// requestJSON sends one request and decodes the JSON of its answer into answer.
-func (j *Engine) requestJSON(ctx context.Context, subject string, request []byte, answer any) error {
-	reply, err := j.nc.RequestWithContext(ctx, subject, request)
+// apiAnswer is the part of each answer of the engine that has its refusal.
+type apiAnswer struct {
+	Error *apiError `json:"error"`
+}
+
+func (a *apiAnswer) refusal() error {
+	if a.Error != nil {
+		return a.Error
+	}
+	return nil
+}
+
+// requestAPI sends one request to the engine's API and decodes its answer. A refusal is an error.
+func requestAPI(ctx context.Context, nc *nats.Conn, subject string, request []byte, answer interface{ refusal() error }) error {
+	reply, err := nc.RequestWithContext(ctx, apiPrefix+subject, request)
 	if err != nil {
 		return err
 	}
 	if err := json.Unmarshal(reply.Data, answer); err != nil {
 		return fmt.Errorf("answer of %s: %w", subject, err)
 	}
-	return nil
+	return answer.refusal()
 }
 
 // publish stores one message and returns its sequence. One try, of at most tryTimeout.
@@ -197,20 +209,22 @@ func (j *Engine) publish(ctx context.Context, msg *nats.Msg) (uint64, error) {
 	if err != nil {
 		return 0, j.explainSilence(err)
 	}
-	if seq, ok := ackedSeq(reply.Data); ok {
+	return seqIn(reply.Data)
+}
+
+// seqIn returns the sequence in an acknowledgement, or the refusal.
+func seqIn(ack []byte) (uint64, error) {
+	if seq, ok := ackedSeq(ack); ok {
 		return seq, nil
 	}
-	var ack struct {
-		Seq   uint64    `json:"seq"`
-		Error *apiError `json:"error"`
+	var answer struct {
+		Seq uint64 `json:"seq"`
+		apiAnswer
 	}
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
-		return 0, fmt.Errorf("acknowledgement of %s: %w", msg.Subject, err)
+	if err := json.Unmarshal(ack, &answer); err != nil {
+		return 0, fmt.Errorf("acknowledgement: %w", err)
 	}
-	if ack.Error != nil {
-		return 0, ack.Error
-	}
-	return ack.Seq, nil
+	return answer.Seq, answer.refusal()
 }
 
 // ackedSeq parses the sequence of an acknowledgement such as
@@ -300,18 +314,12 @@ func (j *Engine) getMessage(ctx context.Context, stream string, req getRequest) 
 		return stored{}, err
 	}
 	var answer struct {
-		Message stored    `json:"message"`
-		Error   *apiError `json:"error"`
+		Message stored `json:"message"`
+		apiAnswer
 	}
 	err = j.retryWithTimeout(ctx, func(ctx context.Context) error {
 		answer.Error = nil
-		if err := j.requestJSON(ctx, apiPrefix+"STREAM.MSG.GET."+stream, body, &answer); err != nil {
-			return err
-		}
-		if answer.Error != nil {
-			return answer.Error
-		}
-		return nil
+		return requestAPI(ctx, j.nc, "STREAM.MSG.GET."+stream, body, &answer)
 	})
 	if hasCode(err, codeNoMessage) {
 		return stored{}, broker.ErrNotFound

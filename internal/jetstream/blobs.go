@@ -33,7 +33,15 @@ const (
 // the digest is read once by each process. If it differs, it is replaced.
 func (j *Engine) PutBlob(ctx context.Context, body []byte) (protocol.BlobRef, error) {
 	ref := broker.RefOf(body)
-	err := j.withBlobs(ctx, func(ctx context.Context, store jetstream.ObjectStore) error {
+	each := blobTry
+	err := j.retryBlob(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, each)
+		defer cancel()
+		each *= 2
+		store, err := j.js.ObjectStore(ctx, BlobBucket)
+		if err != nil {
+			return err
+		}
 		object, err := j.blobObject(ctx, ref)
 		switch {
 		case err == nil && j.blobExists(ctx, ref, object):
@@ -121,10 +129,7 @@ func (j *Engine) Blob(ctx context.Context, ref protocol.BlobRef) ([]byte, error)
 // HasBlob implements broker.Engine.
 func (j *Engine) HasBlob(ctx context.Context, ref protocol.BlobRef) error {
 	err := j.retryBlob(ctx, func(ctx context.Context) error { _, err := j.blobObject(ctx, ref); return err })
-	if err != nil {
-		return fmt.Errorf("body %s of %d bytes: %w", ref.Digest, ref.Size, err)
-	}
-	return nil
+	return inContext(err, "body %s of %d bytes", ref.Digest, ref.Size)
 }
 
 // blobID matches the library's ids of the chunks of a body.
@@ -229,20 +234,6 @@ func (k *knownBodies) add(digest, id string) {
 		k.ids = map[string]string{}
 	}
 	k.ids[digest] = id
-}
-
-func (j *Engine) withBlobs(ctx context.Context, op func(context.Context, jetstream.ObjectStore) error) error {
-	each := blobTry
-	return j.retryBlob(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, each)
-		defer cancel()
-		each *= 2
-		store, err := j.js.ObjectStore(ctx, BlobBucket)
-		if err != nil {
-			return err
-		}
-		return op(ctx, store)
-	})
 }
 
 func (j *Engine) retryBlob(ctx context.Context, op func(context.Context) error) error {

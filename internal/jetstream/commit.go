@@ -378,16 +378,16 @@ func (t *pendingAppend) batchMessage(id string, seq int) *nats.Msg {
 // batchAckSeq reads the sequence of a batch's last message from its acknowledgement.
 func batchAckSeq(body []byte, id string, count int) (uint64, error) {
 	var ack struct {
-		Seq   uint64    `json:"seq"`
-		Batch string    `json:"batch"`
-		Count int       `json:"count"`
-		Error *apiError `json:"error"`
+		Seq   uint64 `json:"seq"`
+		Batch string `json:"batch"`
+		Count int    `json:"count"`
+		apiAnswer
 	}
 	if err := json.Unmarshal(body, &ack); err != nil {
 		return 0, fmt.Errorf("acknowledgement of a batch: %w", err)
 	}
-	if ack.Error != nil {
-		return 0, ack.Error
+	if err := ack.refusal(); err != nil {
+		return 0, err
 	}
 	if ack.Batch != id || ack.Count != count || ack.Seq < uint64(count) {
 		return 0, fmt.Errorf("the batch %s of %d was acknowledged as %q of %d, ending at %d", id, count, ack.Batch, ack.Count, ack.Seq)

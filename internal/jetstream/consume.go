@@ -67,10 +67,7 @@ func (j *Engine) consumePartition(ctx context.Context, p int, name string, ready
 			return fmt.Errorf("consume the ledger as %s: %w", name, err)
 		}
 		j.cfg.Log.Warn("the consumer of the ledger starts again", "consumer", name, "after", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pauses.NextBackOff()):
-		}
+		j.pause(ctx, pauses.NextBackOff(), nil)
 	}
 }
 

@@ -2,10 +2,8 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,13 +208,8 @@ func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) Stream
 	if err != nil {
 		f.Weaker = []string{err.Error()}
 	}
-	is, ours := fields(cfg), fields(merged)
-	all := maps.Clone(is)
-	maps.Copy(all, ours)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if string(is[name]) != string(ours[name]) {
-			f.Weaker = append(f.Weaker, settingWords(name, is[name], ours[name]))
-		}
+	for _, d := range differences(cfg, merged) {
+		f.Weaker = append(f.Weaker, d.String())
 	}
 	if c := info.Cluster; c != nil {
 		f.Leaderless = c.Leader == "" && cfg.Replicas > 1
@@ -229,23 +222,18 @@ func streamFacts(info *jetstream.StreamInfo, want jetstream.StreamConfig) Stream
 	return f
 }
 
-// settingWords describes a field with a wrong value.
-func settingWords(field string, is, ours json.RawMessage) string {
-	return fmt.Sprintf("%s is %s and should be %s", field, settingValue(field, is), settingValue(field, ours))
-}
-
 // settingValue formats the value of a field: the engine counts durations in nanoseconds.
-func settingValue(field string, value json.RawMessage) string {
-	if len(value) == 0 {
+func settingValue(field, value string) string {
+	if value == "" {
 		return "not set"
 	}
 	switch field {
 	case "max_age", "duplicate_window", "subject_delete_marker_ttl", "ack_wait", "inactive_threshold", "max_expires":
-		if ns, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		if ns, err := strconv.ParseInt(value, 10, 64); err == nil {
 			return time.Duration(ns).String()
 		}
 	}
-	return string(value)
+	return value
 }
 
 // consumers reads all consumers twice: one that is pulled from and does not move is stuck, and a
@@ -334,8 +322,8 @@ func consumerFacts(key consumerKey, was, is *jetstream.ConsumerInfo) ConsumerFac
 	}
 	ours.Replicas = is.Config.Replicas                                            // the stream's, if not set
 	ours.MaxWaiting, ours.PauseUntil = is.Config.MaxWaiting, is.Config.PauseUntil // checked separately
-	for _, d := range differences(is.Config, ours) {
-		f.Odd = append(f.Odd, settingWords(d.field, []byte(d.is), []byte(d.ours)))
+	for _, d := range consumerDifferences(is.Config, ours) {
+		f.Odd = append(f.Odd, d.String())
 	}
 	return f
 }

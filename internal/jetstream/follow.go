@@ -14,7 +14,6 @@ import (
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
-	"github.com/agenthandoff/handoff/protocol"
 )
 
 const (
@@ -47,13 +46,13 @@ const attentionHeader = "Handoff-Attention"
 // Follow implements broker.Engine. It retries until ctx ends or the engine is closed.
 func (j *Engine) Follow(ctx context.Context, fn func(broker.Entry, func())) error {
 	err := j.followAll(ctx, ledgerStreams, ledgerFollower, func(m *nats.Msg, done func()) {
-		seq, at, delivered := parseAckSubject(m.Reply)
+		sent := readAckSubject(m.Reply)
 		ticket, ok := parseLedgerSubject(m.Subject)
-		if !delivered || !ok {
+		if sent.deliveries == 0 || !ok {
 			done() // never an entry of ours
 			return
 		}
-		fn(broker.Entry{Ticket: ticket, Seq: seq, At: at, Body: m.Data}, done)
+		fn(broker.Entry{Ticket: ticket, Seq: sent.sequence, At: time.Unix(0, sent.at).UTC(), Body: m.Data}, done)
 	})
 	return fmt.Errorf("follow the ledger: %w", err)
 }
@@ -70,19 +69,6 @@ func (j *Engine) Due(ctx context.Context, fn func(broker.WakeUp, func())) error 
 		fn(broker.WakeUp{Ticket: ticket, Seq: seq, At: at, Attention: lifecycle.Attention(m.Header.Get(attentionHeader))}, done)
 	})
 	return fmt.Errorf("wait for due wake-ups: %w", err)
-}
-
-// Arm implements broker.Engine. It retries a timeout for 12 s.
-func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
-	if err := protocol.CheckID("ticket", ticket); err != nil {
-		return err
-	}
-	msg := wakeUpMessage(ticket, seq, at)
-	defer msg.release()
-	if err := j.storeEntry(ctx, &msg.Msg); err != nil {
-		return fmt.Errorf("arm %s at %d: %w", ticket, seq, err)
-	}
-	return nil
 }
 
 // wakeUpMessage returns the schedule of a wake-up, formatted here because the library's would be
@@ -169,16 +155,17 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 			continue
 		}
 		ensured, f.delivered, f.overdue = false, 0, 0
-		f.pause(ctx, link, pauses.NextBackOff())
+		j.pause(ctx, pauses.NextBackOff(), link)
 	}
 }
 
-func (f *follower) pause(ctx context.Context, link <-chan struct{}, d time.Duration) {
+// pause waits for a time, at least a millisecond, or until ctx, the engine or link ends; nil is no link.
+func (j *Engine) pause(ctx context.Context, d time.Duration, link <-chan struct{}) {
 	timer := time.NewTimer(max(d, time.Millisecond))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-f.j.closing.Done():
+	case <-j.closing.Done():
 	case <-link:
 	case <-timer.C:
 	}
@@ -364,12 +351,5 @@ func (f *follower) lastMatching(ctx context.Context) (uint64, error) {
 
 // stepDown makes the server that leads the consumer pass the lead to another.
 func (f *follower) stepDown(ctx context.Context) error {
-	var answer struct {
-		Error *apiError `json:"error"`
-	}
-	err := f.j.requestJSON(ctx, apiPrefix+"CONSUMER.LEADER.STEPDOWN."+f.stream+"."+f.cfg.Durable, nil, &answer)
-	if err == nil && answer.Error != nil {
-		err = answer.Error
-	}
-	return err
+	return requestAPI(ctx, f.j.nc, "CONSUMER.LEADER.STEPDOWN."+f.stream+"."+f.cfg.Durable, nil, &apiAnswer{})
 }

@@ -2,11 +2,7 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -15,59 +11,38 @@ import (
 // KeyUse implements broker.Engine. An unreadable entry counts as none: the next beats of the holders
 // restore their places.
 func (j *Engine) KeyUse(ctx context.Context, key string) (protocol.KeyUse, uint64, error) {
-	msg, err := j.getMessage(ctx, holderStream, getRequest{LastFor: limitSubject(key)})
-	switch {
-	case errors.Is(err, broker.ErrNotFound):
-		return protocol.KeyUse{}, 0, nil
-	case err != nil:
-		return protocol.KeyUse{}, 0, fmt.Errorf("limit %s: %w", key, err)
-	case msg.header(operationHeader) != "" || msg.header(jetstream.MarkerReasonHeader) != "":
-		return protocol.KeyUse{}, msg.Seq, nil
+	body, rev, err := j.lastEntry(ctx, holderStream, limitSubject(key))
+	if err != nil || body == nil {
+		return protocol.KeyUse{}, rev, inContext(err, "limit %s", key)
 	}
-	use, err := protocol.DecodeKeyUse(msg.Data)
+	use, err := protocol.DecodeKeyUse(body)
 	if err == nil && use.Key != key {
 		err = fmt.Errorf("it is of another key, %q", use.Key)
 	}
 	if err != nil {
-		j.cfg.Log.Warn("use of a limit not readable; it is counted again", "key", key, "seq", msg.Seq, "err", err)
-		return protocol.KeyUse{}, msg.Seq, nil
+		j.cfg.Log.Warn("use of a limit not readable; it is counted again", "key", key, "seq", rev, "err", err)
+		use = protocol.KeyUse{}
 	}
-	return use, msg.Seq, nil
+	return use, rev, nil
 }
 
 // PutKeyUse implements broker.Engine. It retries a timeout for 12 s; if the earlier try was stored, it
 // returns ErrConflict.
 func (j *Engine) PutKeyUse(ctx context.Context, key string, use protocol.KeyUse, rev uint64) (uint64, error) {
 	use.Key = key
-	body, err := json.Marshal(use)
-	if err != nil {
-		return 0, err
-	}
-	seq, err := j.putAfterFor(ctx, limitSubject(key), body, rev, broker.KeyUseTTL(use, j.Now()))
-	if err != nil {
-		return 0, fmt.Errorf("put limit %s after %d: %w", key, rev, err)
-	}
-	return seq, nil
+	seq, err := j.putEntry(ctx, limitSubject(key), use, &rev, broker.KeyUseTTL(use, j.Now()))
+	return seq, inContext(err, "put limit %s after %d", key, rev)
 }
 
 // KeyUses implements broker.Engine.
 func (j *Engine) KeyUses(ctx context.Context) ([]protocol.KeyUse, error) {
 	var uses []protocol.KeyUse
 	err := j.eachSubject(ctx, holderStream, limitPrefix+"*", func(subject string) error {
-		msg, err := j.getMessage(ctx, holderStream, getRequest{LastFor: subject})
-		if errors.Is(err, broker.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if use, err := protocol.DecodeKeyUse(msg.Data); err == nil && limitSubject(use.Key) == subject {
+		body, _, err := j.lastEntry(ctx, holderStream, subject)
+		if use, unreadable := protocol.DecodeKeyUse(body); err == nil && unreadable == nil && limitSubject(use.Key) == subject {
 			uses = append(uses, use)
 		}
-		return nil
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("limits by key: %w", err)
-	}
-	return uses, nil
+	return uses, inContext(err, "limits by key")
 }

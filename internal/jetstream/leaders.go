@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agenthandoff/handoff/broker"
 )
 
 // LeaderMove is a stream of a divided ledger that another server leads, or is to lead.
@@ -52,7 +54,7 @@ func SpreadLeaders(ctx context.Context, nc *nats.Conn, dryRun bool) (moves []Lea
 // again if that server is not up to date.
 func wantedLeader(ctx context.Context, js jetstream.JetStream, name string, turn int) (LeaderMove, error) {
 	move := LeaderMove{Stream: name}
-	err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
+	err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error {
 		stream, err := js.Stream(ctx, name)
 		if err != nil {
 			return err
@@ -88,18 +90,8 @@ func moveLeader(ctx context.Context, js jetstream.JetStream, move LeaderMove) er
 		return err
 	}
 	for {
-		err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
-			reply, err := js.Conn().RequestWithContext(ctx, apiPrefix+"STREAM.LEADER.STEPDOWN."+move.Stream, request)
-			if err != nil {
-				return err
-			}
-			var answer struct {
-				Error *apiError `json:"error"`
-			}
-			if err := json.Unmarshal(reply.Data, &answer); err != nil || answer.Error == nil {
-				return err
-			}
-			return answer.Error
+		err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error {
+			return requestAPI(ctx, js.Conn(), "STREAM.LEADER.STEPDOWN."+move.Stream, request, &apiAnswer{})
 		})
 		for range 10 {
 			stream, lookErr := js.Stream(ctx, move.Stream)

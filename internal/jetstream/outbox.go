@@ -2,9 +2,9 @@ package jetstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -48,17 +48,34 @@ func (j *Engine) PublishOutbox(ctx context.Context, entries []broker.OutboxEntry
 	return errs
 }
 
+// PutOffer implements broker.Engine. It retries a timeout for 12 s.
+func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
+	if body == nil {
+		body = []byte{}
+	}
+	return j.publishEntry(ctx, &broker.OutboxEntry{Offer: key, Body: body, Trace: broker.TraceFrom(ctx)})
+}
+
+// Arm implements broker.Engine. It retries a timeout for 12 s.
+func (j *Engine) Arm(ctx context.Context, ticket string, seq uint64, at time.Time) error {
+	return j.publishEntry(ctx, &broker.OutboxEntry{WakeUp: broker.WakeUp{Ticket: ticket, Seq: seq, At: at}})
+}
+
 // publishEntry publishes one entry.
 func (j *Engine) publishEntry(ctx context.Context, h *broker.OutboxEntry) error {
-	switch {
-	case h.WakeUp.Attention != "":
-		msg := announcement(&h.WakeUp)
-		defer msg.release()
-		return j.storeEntry(ctx, &msg.Msg)
-	case h.Body == nil:
-		return j.Arm(ctx, h.WakeUp.Ticket, h.WakeUp.Seq, h.WakeUp.At)
+	if err := checkEntry(h); err != nil {
+		return err
 	}
-	return j.PutOffer(broker.WithTrace(ctx, h.Trace), h.Offer, h.Body)
+	msg := j.entryMessage(h)
+	defer msg.release()
+	err := j.storeEntry(ctx, &msg.Msg)
+	switch {
+	case err == nil || hasCode(err, codeConflict): // the offer is stored already
+		return nil
+	case h.Body != nil:
+		return fmt.Errorf("offer %s to %s: %w", h.Offer.Ticket, h.Offer.Agent, err)
+	}
+	return fmt.Errorf("arm %s at %d: %w", h.WakeUp.Ticket, h.WakeUp.Seq, err)
 }
 
 func checkEntry(h *broker.OutboxEntry) error {
@@ -124,17 +141,9 @@ func (j *Engine) publishEntries(ctx context.Context, entries []broker.OutboxEntr
 
 // entryError returns the engine's error for an entry; nil if it is stored.
 func entryError(m *nats.Msg) error {
-	if _, ok := ackedSeq(m.Data); ok {
+	_, err := seqIn(m.Data)
+	if hasCode(err, codeConflict) { // the offer is stored already
 		return nil
 	}
-	var ack struct {
-		Error *apiError `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return err
-	}
-	if ack.Error != nil && ack.Error.ErrorCode != codeConflict { // a conflict means that the offer is already stored
-		return ack.Error
-	}
-	return nil
+	return err
 }

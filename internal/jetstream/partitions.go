@@ -205,12 +205,9 @@ func (j *Engine) adoptPartitions(m *partitionMap) {
 // afterGrowth signals Reconnected once the new generation has begun: supervisors then queue the offers
 // again, where the agents' workers look for them from now on.
 func (j *Engine) afterGrowth(m *partitionMap) {
-	wait := time.NewTimer(max(0, m.generations[len(m.generations)-1].From.Sub(j.Now())) + time.Second)
-	defer wait.Stop()
-	select {
-	case <-wait.C:
+	j.pause(j.closing, max(0, m.generations[len(m.generations)-1].From.Sub(j.Now()))+time.Second, nil)
+	if !j.isClosed() {
 		j.notifyReconnected()
-	case <-j.closing.Done():
 	}
 }
 
@@ -295,16 +292,11 @@ func (j *Engine) beginsElsewhere(ticket string) bool {
 }
 
 func (j *Engine) pauseUntil(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(at.Sub(j.Now()) + time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-j.closing.Done():
+	j.pause(ctx, at.Sub(j.Now())+time.Millisecond, nil)
+	if j.isClosed() {
 		return broker.ErrClosed
 	}
+	return ctx.Err()
 }
 
 // inPlaces calls read with each partition that may have a ticket until one has it. Only a ticket of an

@@ -177,14 +177,7 @@ func (p *puller) recreateConsumers(ctx context.Context, pauses backoff.BackOff, 
 			return // the first time: continue at once
 		}
 	}
-	pause := time.NewTimer(min(left, max(pauses.NextBackOff(), time.Millisecond)))
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-link:
-	case <-ctx.Done():
-	case <-p.j.closing.Done():
-	}
+	p.j.pause(ctx, min(left, pauses.NextBackOff()), link)
 }
 
 // sweepAndWait sweeps the lanes. If they are empty, it leaves a request at each until an offer
@@ -551,8 +544,9 @@ func (q *delivery) acknowledge(what string, word []byte) error {
 
 // ackInfo is the information about a delivery in the subject for its acknowledgement.
 type ackInfo struct {
-	deliveries uint64 // of this offer, including this one; 0: unknown format
-	sequence   uint64 // in the work stream
+	deliveries uint64 // of this message, including this one; 0: unknown format
+	sequence   uint64 // in its stream
+	at         int64  // when the stream got it, in Unix ns
 	pending    uint64 // offers of the lane that were never delivered
 }
 
@@ -561,7 +555,7 @@ type ackInfo struct {
 //	$JS.ACK.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING
 //	$JS.ACK.DOMAIN.ACCOUNT.STREAM.CONSUMER.DELIVERIES.SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING[.TOKEN]
 func readAckSubject(subject string) ackInfo {
-	skip, understood := 4, true
+	skip, understood := 4, strings.HasPrefix(subject, "$JS.ACK.")
 	switch tokens := strings.Count(subject, ".") + 1; {
 	case tokens >= 11:
 		skip = 6
@@ -580,12 +574,11 @@ func readAckSubject(subject string) ackInfo {
 	}
 	deliveries, sequence := number(), number()
 	number()
-	number()
-	pending := number()
+	at, pending := number(), number()
 	if !understood {
 		return ackInfo{}
 	}
-	return ackInfo{deliveries: deliveries, sequence: sequence, pending: pending}
+	return ackInfo{deliveries: deliveries, sequence: sequence, at: int64(at), pending: pending}
 }
 
 // lanePlan decides how many offers to request from which lanes, so that a batch contains the offers

@@ -31,10 +31,7 @@ const (
 // forgets them when it restarts; the offers remain.
 func (j *Engine) EnsureQueue(ctx context.Context, agent string) error {
 	err := j.retryWithTimeout(ctx, func(ctx context.Context) error { return j.ensureLanes(ctx, agent) })
-	if err != nil {
-		return fmt.Errorf("queue of %s: %w", agent, err)
-	}
-	return nil
+	return inContext(err, "queue of %s", agent)
 }
 
 // KeepOffers implements broker.Engine. The consumers of a queue have one ack wait, which serves the
@@ -53,10 +50,7 @@ func (j *Engine) KeepOffers(ctx context.Context, agent string, wait time.Duratio
 		wg.Wait()
 		return errors.Join(errs...)
 	})
-	if err != nil {
-		return fmt.Errorf("queue of %s: %w", agent, err)
-	}
-	return nil
+	return inContext(err, "queue of %s", agent)
 }
 
 func (j *Engine) keepLane(ctx context.Context, p int, name string, wait time.Duration) error {
@@ -155,7 +149,7 @@ func (j *Engine) warnConfigDrift(ctx context.Context, p int, ours jetstream.Cons
 	if is := consumer.CachedInfo().Config.AckWait; is >= broker.AckWaitMin && is <= broker.AckWait {
 		ours.AckWait = is // that of another worker: see KeepOffers
 	}
-	for _, d := range differences(consumer.CachedInfo().Config, ours) {
+	for _, d := range consumerDifferences(consumer.CachedInfo().Config, ours) {
 		j.cfg.Log.Warn("a queue's consumer has other settings than those of Handoff, and is kept; delete it to have it recreated",
 			"consumer", ours.Durable, "field", d.field, "is", d.is, "ours", d.ours)
 	}
@@ -168,9 +162,17 @@ func (j *Engine) warnConfigDrift(ctx context.Context, p int, ours jetstream.Cons
 // JSON (durations in nanoseconds), "" if not set.
 type difference struct{ field, is, ours string }
 
-// differences compares all fields, including those set by an operator that we do not know.
-func differences(is, ours jetstream.ConsumerConfig) []difference {
+func (d difference) String() string {
+	return fmt.Sprintf("%s is %s and should be %s", d.field, settingValue(d.field, d.is), settingValue(d.field, d.ours))
+}
+
+func consumerDifferences(is, ours jetstream.ConsumerConfig) []difference {
 	is.Name, is.Metadata = ours.Name, ours.Metadata // the engine sets them
+	return differences(is, ours)
+}
+
+// differences compares all fields, including those set by an operator that we do not know.
+func differences(is, ours any) []difference {
 	has, want := fields(is), fields(ours)
 	all := maps.Clone(has)
 	maps.Copy(all, want)
@@ -189,20 +191,6 @@ func fields(cfg any) map[string]json.RawMessage {
 		_ = json.Unmarshal(raw, &all) // always an object, since cfg is a struct
 	}
 	return all
-}
-
-// PutOffer implements broker.Engine. It retries a timeout for 12 s.
-func (j *Engine) PutOffer(ctx context.Context, key broker.OfferKey, body []byte) error {
-	if err := key.Validate(); err != nil {
-		return err
-	}
-	msg := offerMessage(j.queueIn(key.Agent), key, body, broker.TraceFrom(ctx))
-	defer msg.release()
-	err := j.storeEntry(ctx, &msg.Msg)
-	if err != nil && !hasCode(err, codeConflict) {
-		return fmt.Errorf("offer %s to %s: %w", key.Ticket, key.Agent, err)
-	}
-	return nil
 }
 
 func offerMessage(p int, key broker.OfferKey, body []byte, trace protocol.TraceContext) *message {
@@ -228,10 +216,7 @@ func (j *Engine) QueueDepth(ctx context.Context, agent string) (int, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("depth of the queue of %s: %w", agent, err)
-	}
-	return depth, nil
+	return depth, inContext(err, "depth of the queue of %s", agent)
 }
 
 func (j *Engine) laneDepth(ctx context.Context, agent string, lane protocol.Priority) (int, error) {
@@ -406,7 +391,10 @@ func (j *Engine) mayRemove(ctx context.Context, p int, last uint64) bool {
 	return err == nil && json.Unmarshal(reply.Data, &answer) == nil && answer.Type == "io.nats.jetstream.api.v1.stream_msg_delete_response"
 }
 
-const removePrefix = apiPrefix + "STREAM.MSG.DELETE."
+const (
+	removeRequest = "STREAM.MSG.DELETE."
+	removePrefix  = apiPrefix + removeRequest
+)
 
 var removeSubjects = namesOf(removePrefix+WorkStream, partitioned)
 

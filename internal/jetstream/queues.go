@@ -237,34 +237,22 @@ func (j *Engine) coveredLanes(ctx context.Context, p int) (lanes []laneState, co
 
 // consumerState is the part of the engine's consumer info that we read.
 type consumerState struct {
-	Name    string `json:"name"`
-	Created time.Time
-	Config  struct {
-		AckWait       time.Duration `json:"ack_wait"`
-		MaxAckPending int           `json:"max_ack_pending"`
-		MaxWaiting    int           `json:"max_waiting"`
-		MaxDeliver    int           `json:"max_deliver"`
-		Paused        time.Time     `json:"pause_until"`
-	} `json:"config"`
+	Name      string `json:"name"`
 	Delivered struct {
-		Stream uint64    `json:"stream_seq"`
-		Last   time.Time `json:"last_active"`
+		Stream uint64 `json:"stream_seq"`
 	} `json:"delivered"`
 	AckFloor struct {
 		Stream uint64 `json:"stream_seq"`
 	} `json:"ack_floor"`
-	AckPending  int    `json:"num_ack_pending"`
-	Redelivered int    `json:"num_redelivered"`
-	Waiting     int    `json:"num_waiting"`
-	Pending     uint64 `json:"num_pending"`
-	Paused      bool   `json:"paused"`
+	AckPending int    `json:"num_ack_pending"`
+	Pending    uint64 `json:"num_pending"`
 }
 
 type consumerPage struct {
 	Total     int             `json:"total"`
 	Consumers []consumerState `json:"consumers"`
 	Missing   []string        `json:"missing"`
-	Error     *apiError       `json:"error"`
+	apiAnswer
 }
 
 // consumerPage lists the consumers of a stream from an offset on. The library's listing omits those
@@ -275,13 +263,8 @@ func (j *Engine) consumerPage(ctx context.Context, stream string, offset int) (c
 	if err != nil {
 		return page, err
 	}
-	if err := j.requestJSON(ctx, apiPrefix+"CONSUMER.LIST."+stream, request, &page); err != nil {
-		return page, err
-	}
-	if page.Error != nil {
-		return page, page.Error
-	}
-	return page, nil
+	err = requestAPI(ctx, j.nc, "CONSUMER.LIST."+stream, request, &page)
+	return page, err
 }
 
 // streamCount is the engine's count of a stream's messages and subjects.
@@ -294,20 +277,15 @@ type streamCount struct {
 		Last     uint64            `json:"last_seq"`
 		Subjects map[string]uint64 `json:"subjects"`
 	} `json:"state"`
-	Error *apiError `json:"error"`
+	apiAnswer
 }
 
 // countSubjects requests a stream's subjects under a filter, from an offset on.
 func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offset int) (streamCount, error) {
 	var info streamCount
 	request := `{"subjects_filter":` + strconv.Quote(filter) + `,"offset":` + strconv.Itoa(offset) + `}`
-	if err := j.requestJSON(ctx, apiPrefix+"STREAM.INFO."+stream, []byte(request), &info); err != nil {
-		return info, err
-	}
-	if info.Error != nil {
-		return info, info.Error
-	}
-	return info, nil
+	err := requestAPI(ctx, j.nc, "STREAM.INFO."+stream, []byte(request), &info)
+	return info, err
 }
 
 // workState is the state of the work stream.
@@ -402,16 +380,7 @@ func (j *Engine) RemoveOffer(ctx context.Context, key broker.OfferKey) error {
 // removeStored removes an offer by its sequence in a work stream.
 func (j *Engine) removeStored(ctx context.Context, p int, sequence uint64) error {
 	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		var answer struct {
-			Error *apiError `json:"error"`
-		}
-		if err := j.requestJSON(ctx, removeSubjects[p], removeBody(sequence), &answer); err != nil {
-			return err
-		}
-		if answer.Error != nil {
-			return answer.Error
-		}
-		return nil
+		return requestAPI(ctx, j.nc, removeRequest+workStreams[p], removeBody(sequence), &apiAnswer{})
 	})
 }
 

@@ -2,11 +2,6 @@ package jetstream
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
@@ -24,16 +19,8 @@ func (j *Engine) Record(ctx context.Context, key broker.RecordKey) ([]byte, uint
 	if err != nil {
 		return nil, 0, err
 	}
-	msg, err := j.getMessage(ctx, agentStream, getRequest{LastFor: subject})
-	switch {
-	case errors.Is(err, broker.ErrNotFound):
-		return nil, 0, nil
-	case err != nil:
-		return nil, 0, fmt.Errorf("%s %s: %w", key.Kind, key.Name, err)
-	case msg.header(operationHeader) != "" || msg.header(jetstream.MarkerReasonHeader) != "":
-		return nil, msg.Seq, nil
-	}
-	return msg.Data, msg.Seq, nil
+	body, rev, err := j.lastEntry(ctx, agentStream, subject)
+	return body, rev, inContext(err, "%s %s", key.Kind, key.Name)
 }
 
 // PutRecord implements broker.Engine. It retries a timeout for 12 s; if the earlier try was stored,
@@ -46,11 +33,8 @@ func (j *Engine) PutRecord(ctx context.Context, key broker.RecordKey, body []byt
 	if len(body) > broker.RecordBytesMax {
 		return 0, protocol.Errorf(protocol.CodeTooLarge, string(key.Kind), "%s", protocol.OverSize(len(body), broker.RecordBytesMax))
 	}
-	seq, err := j.putAfter(ctx, subject, body, rev)
-	if err != nil {
-		return 0, fmt.Errorf("put %s %s after %d: %w", key.Kind, key.Name, rev, err)
-	}
-	return seq, nil
+	seq, err := j.putBody(ctx, subject, body, &rev, 0)
+	return seq, inContext(err, "put %s %s after %d", key.Kind, key.Name, rev)
 }
 
 // RemoveRecord implements broker.Engine.
@@ -59,29 +43,7 @@ func (j *Engine) RemoveRecord(ctx context.Context, key broker.RecordKey) error {
 	if err != nil {
 		return err
 	}
-	if err := j.removeEntry(ctx, subject); err != nil {
-		return fmt.Errorf("remove %s %s: %w", key.Kind, key.Name, err)
-	}
-	return nil
-}
-
-// recordsWith applies one record of the directory to those of its kind. An unreadable one is left out.
-func recordsWith[R any](s *session, all map[string]R, name string, e jetstream.KeyValueEntry, read func(string, []byte) (R, error)) map[string]R {
-	next := maps.Clone(all)
-	delete(next, name)
-	if e.Operation() != jetstream.KeyValuePut {
-		return next
-	}
-	record, err := read(name, e.Value())
-	if err != nil {
-		s.w.j.cfg.Log.Warn("record left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
-		return next
-	}
-	if next == nil {
-		next = map[string]R{}
-	}
-	next[name] = record
-	return next
+	return inContext(j.removeEntry(ctx, subject), "remove %s %s", key.Kind, key.Name)
 }
 
 // isRecord reports whether a subject is that of a record in the directory, or of its package.

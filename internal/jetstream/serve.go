@@ -208,12 +208,7 @@ func (j *Engine) askService(ctx context.Context, verb string, question []byte) (
 		default: // the connection broke, perhaps also that of the serving process
 			lonely = time.Time{}
 		}
-		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
-		select {
-		case <-limited.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
+		j.pause(limited, pauses.NextBackOff(), nil)
 	}
 }
 

@@ -2,11 +2,8 @@ package jetstream
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
@@ -58,7 +55,7 @@ func (j *Engine) Strays(ctx context.Context, d *lifecycle.Directory) ([]Strays, 
 			return err
 		}},
 		{holderStream, "$KV." + HolderBucket + ".>", func(s string) bool {
-			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isSlotsSubject(s) || isHealthSubject(s) || strings.HasPrefix(s, limitPrefix)
+			return s == probeSubject || hasKey(d.Holders, strings.TrimPrefix(s, holderPrefix)) || isOfAgent(s, slotsPrefix) || isOfAgent(s, healthPrefix) || strings.HasPrefix(s, limitPrefix)
 		}, func(name string, body []byte) error {
 			_, err := holderIn(strings.TrimPrefix(name, holderPrefix), body)
 			return err
@@ -114,27 +111,16 @@ func isWakeUpSubject(subject string) bool {
 	return ok && err == nil
 }
 
-func isSlotsSubject(subject string) bool {
-	agent, ok := strings.CutPrefix(subject, slotsPrefix)
-	return ok && protocol.CheckID("agent", agent) == nil
-}
-
-func isHealthSubject(subject string) bool {
-	agent, ok := strings.CutPrefix(subject, healthPrefix)
+func isOfAgent(subject, prefix string) bool {
+	agent, ok := strings.CutPrefix(subject, prefix)
 	return ok && protocol.CheckID("agent", agent) == nil
 }
 
 // isUnreadable reports whether a subject has an unreadable entry, rather than the marker of a
 // removed one.
 func (j *Engine) isUnreadable(ctx context.Context, stream, subject string, read func(string, []byte) error) (bool, error) {
-	msg, err := j.getMessage(ctx, stream, getRequest{LastFor: subject})
-	if errors.Is(err, broker.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil || msg.header(operationHeader) != "" || msg.header(jetstream.MarkerReasonHeader) != "" {
-		return false, err
-	}
-	return read(subject, msg.Data) != nil, nil
+	body, _, err := j.lastEntry(ctx, stream, subject)
+	return err == nil && body != nil && read(subject, body) != nil, err
 }
 
 // eachSubject calls fn with the subjects of a stream, 100,000 per answer. A missing stream has

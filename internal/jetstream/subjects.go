@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -109,9 +108,6 @@ func parseLedgerSubject(subject string) (ticket string, ok bool) {
 	return ticket, ok && ticket != "" && !strings.Contains(ticket, ".")
 }
 
-// workspaceSubject returns the only subject of a workspace, the key of its compare-and-set.
-func workspaceSubject(id string) string { return workspacePrefix + id }
-
 // feedSubject returns the subject for hints about new heads of a handoff.
 func feedSubject(ticket string) string { return feedPrefix + ticket }
 
@@ -190,19 +186,11 @@ func parseDueSubject(subject string) (ticket string, seq uint64, ok bool) {
 	return ticket, seq, ok && err == nil && ticket != ""
 }
 
-// agentSubject, holderSubject and slotsSubject return the subjects of the directory's entries.
-func agentSubject(agent string) string { return agentPrefix + agent }
-func holderSubject(id string) string   { return holderPrefix + id }
-func slotsSubject(agent string) string { return slotsPrefix + agent }
-
 // limitSubject returns the subject of the use of a key: a key has characters that a subject may not have.
 func limitSubject(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return limitPrefix + hex.EncodeToString(sum[:16])
 }
-
-// healthSubject returns the subject of the health of an agent.
-func healthSubject(agent string) string { return healthPrefix + agent }
 
 // querySubject returns the subject for questions of one kind.
 func querySubject(verb string) string { return queryPrefix + verb }
@@ -210,34 +198,4 @@ func querySubject(verb string) string { return queryPrefix + verb }
 func lastToken(subject, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(subject, prefix)
 	return rest, ok && rest != "" && !strings.Contains(rest, ".")
-}
-
-// parseAckSubject returns the sequence of a delivered message in its stream, and the time when the
-// stream got it. They are in the subject for its acknowledgement, after four tokens
-// ($JS.ACK.<stream>.<consumer>) or, in the newer form, six
-// ($JS.ACK.<domain>.<account>.<stream>.<consumer>): the number of deliveries, the sequence, the
-// consumer's sequence, the time in Unix ns, and the number of pending messages.
-func parseAckSubject(reply string) (seq uint64, at time.Time, ok bool) {
-	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
-	if !ok {
-		return 0, time.Time{}, false
-	}
-	skip := 0
-	switch dots := strings.Count(rest, "."); {
-	case dots == 6:
-		skip = 3
-	case dots >= 8: // the newer form may end with an additional token
-		skip = 5
-	default:
-		return 0, time.Time{}, false
-	}
-	for range skip {
-		_, rest, _ = strings.Cut(rest, ".")
-	}
-	first, rest, _ := strings.Cut(rest, ".")
-	_, rest, _ = strings.Cut(rest, ".")
-	last, _, _ := strings.Cut(rest, ".")
-	seq, err := strconv.ParseUint(first, 10, 64)
-	ns, bad := strconv.ParseInt(last, 10, 64)
-	return seq, time.Unix(0, ns).UTC(), err == nil && bad == nil
 }

@@ -44,17 +44,17 @@ func TestAckSubjects(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 7, time.UTC)
 	facts := fmt.Sprintf("HANDOFF_LEDGER.supervisor.2.81.97.%d.3", at.UnixNano())
 	for _, s := range []string{"$JS.ACK." + facts, "$JS.ACK._.hash." + facts, "$JS.ACK.hub.hash." + facts + ".x7"} {
-		if seq, when, ok := parseAckSubject(s); !ok || seq != 81 || !when.Equal(at) {
-			t.Errorf("%s is read as %d, %v, %t", s, seq, when, ok)
+		if sent := readAckSubject(s); sent != (ackInfo{2, 81, at.UnixNano(), 3}) {
+			t.Errorf("%s is read as %+v", s, sent)
 		}
 	}
 	for _, s := range []string{"", "_INBOX.x.y", "$JS.ACK.S.C.1.2.3.4", "$JS.ACK._.hash.S.C.1.2", "$JS.ACK.S.C.1.x.3.4.5", "$JS.ACK.S.C.1.2.3.x.5"} {
-		if seq, when, ok := parseAckSubject(s); ok {
-			t.Errorf("%q is read as %d, %v", s, seq, when)
+		if sent := readAckSubject(s); sent != (ackInfo{}) {
+			t.Errorf("%q is read as %+v", s, sent)
 		}
 	}
 	reply := "$JS.ACK." + facts
-	if n := testing.AllocsPerRun(100, func() { parseAckSubject(reply) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { readAckSubject(reply) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

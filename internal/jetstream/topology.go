@@ -283,7 +283,7 @@ func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
 	var grown string // the map to be announced
-	err := retryWhileTemporary(ctx, js, func(ctx context.Context) (err error) {
+	err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) (err error) {
 		grown, err = t.grow(ctx, js)
 		return err
 	})
@@ -298,12 +298,12 @@ func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) err
 		if want.Name == LedgerStream && grown != "" {
 			want.Metadata[metaPartitions] = grown
 		}
-		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
+		if err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
 		}
 	}
 	for p := range max(t.Partitions, 1) {
-		if err := retryWhileTemporary(ctx, js, func(ctx context.Context) error { return putSentinel(ctx, js, p) }); err != nil {
+		if err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error { return putSentinel(ctx, js, p) }); err != nil {
 			return err
 		}
 	}
@@ -342,8 +342,9 @@ func (t *Topology) grow(ctx context.Context, js jetstream.JetStream) (string, er
 // deadline.
 const settlePatience = 30 * time.Second
 
-// retryWhileTemporary repeats op while its error is temporary.
-func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, op func(context.Context) error) error {
+// retryWhileTemporary is retryUntilDone for at most settlePatience, if ctx has no deadline. An op that
+// the engine denies ends early.
+func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, each time.Duration, op func(context.Context) error) error {
 	var denied denials
 	defer denied.follow(js.Conn())()
 	if _, limited := ctx.Deadline(); !limited {
@@ -351,15 +352,7 @@ func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, op func(co
 		ctx, cancel = context.WithTimeout(ctx, settlePatience)
 		defer cancel()
 	}
-	return backoff.Retry(func() error {
-		try, cancel := context.WithTimeout(ctx, broker.TimeoutDefault)
-		defer cancel()
-		err := denied.watchWhile(try, js.Conn(), "", op)
-		if err != nil && (!isTemporary(err) || ctx.Err() != nil) {
-			return backoff.Permanent(err)
-		}
-		return err
-	}, newBackOff(ctx))
+	return retryUntilDone(ctx, each, func(ctx context.Context) error { return denied.watchWhile(ctx, js.Conn(), "", op) })
 }
 
 // ensureStream creates the stream, or strengthens the existing one.
@@ -496,26 +489,20 @@ type StreamStatus struct {
 // ShowTopology reads the status of all streams, in the order of their creation.
 func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, error) {
 	var all []StreamStatus
-	var denied denials
-	defer denied.follow(js.Conn())()
 	var t Topology
-	if err := retryUntilDone(ctx, func(ctx context.Context) error {
-		return denied.watchWhile(ctx, js.Conn(), "", func(ctx context.Context) (err error) {
-			t, err = topologyOf(ctx, js)
-			return err
-		})
+	if err := retryWhileTemporary(ctx, js, tryTimeout, func(ctx context.Context) (err error) {
+		t, err = topologyOf(ctx, js)
+		return err
 	}); err != nil {
 		return nil, err
 	}
 	for _, want := range t.streams(time.Now()) {
-		err := retryUntilDone(ctx, func(ctx context.Context) error {
-			return denied.watchWhile(ctx, js.Conn(), "", func(ctx context.Context) error {
-				stream, err := js.Stream(ctx, want.Name)
-				if err == nil {
-					all = append(all, statusOf(stream.CachedInfo()))
-				}
-				return err
-			})
+		err := retryWhileTemporary(ctx, js, tryTimeout, func(ctx context.Context) error {
+			stream, err := js.Stream(ctx, want.Name)
+			if err == nil {
+				all = append(all, statusOf(stream.CachedInfo()))
+			}
+			return err
 		})
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -527,14 +514,14 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	return all, nil
 }
 
-// retryUntilDone retries op while its error is temporary, until ctx ends. Each try has tryTimeout:
+// retryUntilDone retries op while its error is temporary, until ctx ends. Each try has its own timeout:
 // a request that is lost with a leader never gets an answer.
-func retryUntilDone(ctx context.Context, op func(context.Context) error) error {
+func retryUntilDone(ctx context.Context, each time.Duration, op func(context.Context) error) error {
 	return backoff.Retry(func() error {
-		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		try, cancel := context.WithTimeout(ctx, each)
 		defer cancel()
 		err := op(try)
-		if err != nil && !isTemporary(err) {
+		if err != nil && (!isTemporary(err) || ctx.Err() != nil) {
 			return backoff.Permanent(err)
 		}
 		return err
@@ -578,7 +565,7 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 	}
 	var all []StreamPlan
 	var grown string
-	if err := retryWhileTemporary(ctx, js, func(ctx context.Context) (err error) {
+	if err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) (err error) {
 		grown, err = t.grow(ctx, js)
 		return err
 	}); err != nil {
@@ -589,7 +576,7 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 			want.Metadata[metaPartitions] = grown
 		}
 		plan := StreamPlan{Stream: want.Name, Replicas: want.Replicas}
-		err := retryWhileTemporary(ctx, js, func(ctx context.Context) error {
+		err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error {
 			stream, err := js.Stream(ctx, want.Name)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				plan.Missing = true

@@ -83,12 +83,7 @@ func (w *directoryWatch) run() {
 		if time.Since(began) > probeLapse {
 			pauses.Reset()
 		}
-		pause := time.NewTimer(max(pauses.NextBackOff(), time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
+		w.j.pause(ctx, pauses.NextBackOff(), nil)
 	}
 }
 
@@ -119,9 +114,9 @@ type session struct {
 	holders   map[string]protocol.Holder
 	healths   map[string]lifecycle.AgentHealth
 	fleet     *protocol.Fleet
-	schedules map[string]protocol.Schedule // never changed; nil is none
-	rules     map[string]protocol.Rule     // likewise
-	lag       int                          // watches that have not caught up yet
+	schedules map[string]protocol.Schedule
+	rules     map[string]protocol.Rule
+	lag       int // watches that have not caught up yet
 }
 
 func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) error {
@@ -131,7 +126,7 @@ func (w *directoryWatch) session(ctx context.Context, link <-chan struct{}) erro
 		return err
 	}
 	epoch := w.j.holderEpoch.Load()
-	s := &session{w: w, since: w.j.Now(), agents: map[string]*protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, lag: 2}
+	s := &session{w: w, since: w.j.Now(), agents: map[string]*protocol.Profile{}, holders: map[string]protocol.Holder{}, healths: map[string]lifecycle.AgentHealth{}, schedules: map[string]protocol.Schedule{}, rules: map[string]protocol.Rule{}, lag: 2}
 	agents, err := w.watch(ctx, AgentBucket, agentKeys, scheduleKeys, ruleKeys)
 	if err != nil {
 		return err
@@ -249,26 +244,30 @@ func (s *session) apply(e jetstream.KeyValueEntry, apply func(jetstream.KeyValue
 func (s *session) agent(e jetstream.KeyValueEntry) {
 	if e.Key() == protocol.FleetKey {
 		s.settings(e)
-		return
+	} else if name, is := strings.CutPrefix(e.Key(), "schedule."); is {
+		applyTo(s, s.schedules, name, e, broker.ScheduleIn)
+	} else if name, is := strings.CutPrefix(e.Key(), "rule."); is {
+		applyTo(s, s.rules, name, e, broker.RuleIn)
+	} else {
+		applyTo(s, s.agents, e.Key(), e, func(name string, body []byte) (*protocol.Profile, error) {
+			p, err := profileIn(name, body)
+			return &p, err
+		})
 	}
-	if name, is := strings.CutPrefix(e.Key(), "schedule."); is {
-		s.schedules = recordsWith(s, s.schedules, name, e, broker.ScheduleIn)
-		return
-	}
-	if name, is := strings.CutPrefix(e.Key(), "rule."); is {
-		s.rules = recordsWith(s, s.rules, name, e, broker.RuleIn)
-		return
-	}
-	delete(s.agents, e.Key())
+}
+
+// applyTo applies the entry of a name to those of its kind. An unreadable one is left out.
+func applyTo[E any](s *session, all map[string]E, name string, e jetstream.KeyValueEntry, read func(string, []byte) (E, error)) {
+	delete(all, name)
 	if e.Operation() != jetstream.KeyValuePut {
 		return
 	}
-	p, err := profileIn(e.Key(), e.Value())
+	entry, err := read(name, e.Value())
 	if err != nil {
-		s.w.j.cfg.Log.Warn("agent left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
+		s.w.j.cfg.Log.Warn("entry left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
 		return
 	}
-	s.agents[e.Key()] = &p
+	all[name] = entry
 }
 
 // settings applies the settings of the fleet. If they are unreadable, the last ones are kept.
@@ -286,21 +285,18 @@ func (s *session) settings(e jetstream.KeyValueEntry) {
 }
 
 func (s *session) holder(e jetstream.KeyValueEntry) {
-	if agent, is := healthOf(e.Key()); is {
-		s.health(agent, e)
+	agent, is := strings.CutPrefix(e.Key(), "health.")
+	if !is {
+		applyTo(s, s.holders, strings.TrimPrefix(e.Key(), "holder."), e, holderIn)
 		return
 	}
-	id := holderOf(e.Key())
-	delete(s.holders, id)
-	if e.Operation() != jetstream.KeyValuePut {
-		return
+	applyTo(s, s.healths, agent, e, func(agent string, body []byte) (lifecycle.AgentHealth, error) {
+		h, err := healthIn(agent, body)
+		return lifecycle.AgentHealth{Health: h, Rev: e.Revision()}, err
+	})
+	if s.healths[agent].IsZero() {
+		delete(s.healths, agent)
 	}
-	h, err := holderIn(id, e.Value())
-	if err != nil {
-		s.w.j.cfg.Log.Warn("holder left out of the directory", "key", e.Key(), "seq", e.Revision(), "err", err)
-		return
-	}
-	s.holders[id] = h
 }
 
 // publishSnapshot publishes a snapshot, and reports the departed holders.
@@ -312,9 +308,11 @@ func (s *session) publishSnapshot() {
 	}
 	next := &lifecycle.Directory{
 		Revision: last.Revision + 1, Agents: maps.Clone(s.agents), Holders: maps.Clone(s.holders), Fleet: s.fleet,
-		Schedules: s.schedules, Rules: s.rules,
-		Health:      healthSnapshot(s.healths),
+		Schedules: maps.Clone(s.schedules), Rules: maps.Clone(s.rules),
 		LastPresent: maps.Clone(last.LastPresent), ConnectedSince: s.since,
+	}
+	if len(s.healths) > 0 { // usually all agents are healthy
+		next.Health = maps.Clone(s.healths)
 	}
 	if next.LastPresent == nil {
 		next.LastPresent = map[string]time.Time{}

@@ -20,7 +20,7 @@ func (j *Engine) WorkspaceHead(ctx context.Context, id string) (broker.Workspace
 	if err := protocol.CheckID("workspace", id); err != nil {
 		return broker.WorkspaceEntry{}, err
 	}
-	msg, err := j.getMessage(ctx, WorkspaceStream, getRequest{LastFor: workspaceSubject(id)})
+	msg, err := j.getMessage(ctx, WorkspaceStream, getRequest{LastFor: workspacePrefix + id})
 	if err != nil {
 		return broker.WorkspaceEntry{}, fmt.Errorf("workspace %s: %w", id, unsupported(err))
 	}
@@ -41,7 +41,7 @@ func (j *Engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 	if err := protocol.CheckID("workspace", id); err != nil {
 		return 0, err
 	}
-	msg := nats.NewMsg(workspaceSubject(id))
+	msg := nats.NewMsg(workspacePrefix + id)
 	msg.Data = body
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(after, 10)}
 	msg.Header[jetstream.ExpectedStreamHeader] = []string{WorkspaceStream}
@@ -62,7 +62,7 @@ func (j *Engine) AppendWorkspace(ctx context.Context, id string, after uint64, r
 // workspaceSuccessor returns the successor of sequence after if it is this record, because an
 // append that timed out may have been stored; otherwise ErrConflict.
 func (j *Engine) workspaceSuccessor(ctx context.Context, id string, after uint64, record string) (uint64, error) {
-	next, err := j.getMessage(ctx, WorkspaceStream, getRequest{Seq: after + 1, NextFor: workspaceSubject(id)})
+	next, err := j.getMessage(ctx, WorkspaceStream, getRequest{Seq: after + 1, NextFor: workspacePrefix + id})
 	switch {
 	case err != nil && !errors.Is(err, broker.ErrNotFound):
 		return 0, err
