@@ -209,10 +209,8 @@ func WaitForEngine(ctx context.Context, log *slog.Logger, where string, open fun
 		case err == nil || !isTransient(err) && ctx.Err() == nil:
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(waitPause):
+		if err := pauseFor(ctx, waitPause); err != nil {
+			return err
 		}
 	}
 }

@@ -105,11 +105,7 @@ func (b *Broker) submitCalls(ctx context.Context, head Head, calls []Head) error
 	if len(missing) == 0 || !b.decisionTime(&head).Before(head.State.Bidding.Until) {
 		return nil
 	}
-	submitted, err := b.readSubmitted(ctx, &head)
-	if err != nil {
-		return err
-	}
-	work, body, err := b.decodeSubmitted(ctx, &head, submitted)
+	work, body, err := b.readPackage(ctx, &head)
 	if err != nil {
 		return err
 	}

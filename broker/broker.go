@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -92,7 +93,10 @@ type Broker struct {
 // New returns a Broker over an engine, which the caller closes. Without an engine it
 // prepares packages, and nothing else.
 func New(engine Engine, cfg Config) (*Broker, error) {
-	b := &Broker{parts: engine, engine: engine, redaction: redactionOf(cfg.Redactor), log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
+	b := &Broker{parts: engine, engine: engine, redaction: redact.Default, log: cfg.Log, clock: cfg.Now, observer: cfg.Observer}
+	if cfg.Redactor != nil {
+		b.redaction = func() (*redact.Redactor, error) { return cfg.Redactor, nil }
+	}
 	b.profiles.early = true
 	b.log = cmp.Or(b.log, slog.New(slog.DiscardHandler))
 	switch {
@@ -103,20 +107,6 @@ func New(engine Engine, cfg Config) (*Broker, error) {
 		b.clock = time.Now
 	}
 	return b, nil
-}
-
-// redactionOf returns a function that returns redactor, or the default if it is nil.
-func redactionOf(redactor *redact.Redactor) func() (*redact.Redactor, error) {
-	return func() (*redact.Redactor, error) {
-		if redactor != nil {
-			return redactor, nil
-		}
-		standard, err := redact.Default()
-		if err != nil {
-			return nil, fmt.Errorf("default redactions: %w", err)
-		}
-		return standard, nil
-	}
 }
 
 // redact removes secrets from a package, and returns their number.
@@ -390,10 +380,5 @@ func (b *Broker) logAppend(ctx context.Context, head, after *Head, events []prot
 func closesGate(events []protocol.Event) bool { return lifecycle.Step{Events: events}.Gates() }
 
 func makesOffer(events []protocol.Event) bool {
-	for _, e := range events {
-		if e.EventType() == protocol.EventOffered {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(events, func(e protocol.Event) bool { return e.EventType() == protocol.EventOffered })
 }

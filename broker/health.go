@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
@@ -193,10 +194,8 @@ func (b *Broker) stillProbing(ctx context.Context, agent string) (map[string]boo
 
 // offersProbe reports whether events make an offer that is a probe.
 func offersProbe(events []protocol.Event) bool {
-	for _, e := range events {
-		if offered, ok := e.(*protocol.Offered); ok && offered.Breaker == protocol.BreakerProbe {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(events, func(e protocol.Event) bool {
+		offered, ok := e.(*protocol.Offered)
+		return ok && offered.Breaker == protocol.BreakerProbe
+	})
 }

@@ -134,11 +134,7 @@ func (b *Broker) Redrive(ctx context.Context, ticket, to, by string, again bool)
 // prepareRedrive prepares the package of a handoff that is resubmitted, and refuses it if no agent
 // could get it.
 func (b *Broker) prepareRedrive(ctx context.Context, origin Head, to string, again bool) (pendingChild, error) {
-	submitted, err := b.readSubmitted(ctx, &origin)
-	if err != nil {
-		return pendingChild{}, err
-	}
-	pkg, body, err := b.decodeSubmitted(ctx, &origin, submitted)
+	pkg, body, err := b.readPackage(ctx, &origin)
 	if err != nil {
 		return pendingChild{}, err
 	}

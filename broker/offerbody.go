@@ -157,6 +157,15 @@ func (b *Broker) readSubmitted(ctx context.Context, head *Head) (*protocol.Submi
 	return nil, fmt.Errorf("package of %s: entry %d holds none", head.Ticket, head.State.PackageSeq)
 }
 
+// readPackage reads the package of a handoff, and returns its bytes, too.
+func (b *Broker) readPackage(ctx context.Context, head *Head) (pkg protocol.Package, body json.RawMessage, err error) {
+	submitted, err := b.readSubmitted(ctx, head)
+	if err != nil {
+		return pkg, nil, err
+	}
+	return b.decodeSubmitted(ctx, head, submitted)
+}
+
 // decodeSubmitted decodes the package of a submission, and returns its bytes, too.
 func (b *Broker) decodeSubmitted(ctx context.Context, head *Head, submitted *protocol.Submitted) (pkg protocol.Package, body json.RawMessage, err error) {
 	if body, err = b.packageBody(ctx, submitted.Package, submitted.Blob); err == nil {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,12 +56,7 @@ func Without(all, others []Range) []Range {
 // MergeRanges returns the ranges in order, and joins adjacent ones.
 func MergeRanges(all []Range) (merged []Range) {
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b Range) int {
-		if a.From < b.From {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b Range) int { return cmp.Compare(a.From, b.From) })
 	for _, r := range all {
 		if n := len(merged); n > 0 && r.From <= merged[n-1].To+1 {
 			merged[n-1].To = max(merged[n-1].To, r.To)

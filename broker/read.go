@@ -94,40 +94,22 @@ func (b *Broker) Package(ctx context.Context, ticket string) (json.RawMessage, e
 	return b.packageBody(ctx, submitted.Package, submitted.Blob)
 }
 
-// parent reads a handoff as a parent; nil if none has this ticket. Package.Inherit lists the fields
-// that children inherit from it.
-func (b *Broker) parent(ctx context.Context, ticket string) (*protocol.Parent, error) {
-	head, err := b.Head(ctx, ticket, 0)
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	submitted, err := b.readSubmitted(ctx, &head)
-	if err != nil {
-		return nil, err
-	}
-	body, err := b.packageBody(ctx, submitted.Package, submitted.Blob)
-	if err != nil {
-		return nil, fmt.Errorf("package of %s: %w", ticket, err)
-	}
-	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return nil, fmt.Errorf("package of %s: %w", ticket, err)
-	}
-	return &protocol.Parent{State: head.State, Package: pkg}, nil
-}
-
-// Inherit adds to a package the fields inherited from its parent, if the parent exists. Call it
-// before Prepare.
+// Inherit adds to a package the fields inherited from its parent, if the parent exists
+// (protocol.Package.Inherit). Call it before Prepare.
 func (b *Broker) Inherit(ctx context.Context, pkg protocol.Package) (protocol.Package, error) {
 	if pkg.Parent == "" {
 		return pkg, nil
 	}
-	parent, err := b.parent(ctx, pkg.Parent)
-	if err == nil && parent != nil {
-		pkg.Inherit(*parent, b.now(Head{}))
+	head, err := b.Head(ctx, pkg.Parent, 0)
+	if errors.Is(err, ErrNotFound) {
+		return pkg, nil
+	}
+	if err != nil {
+		return pkg, err
+	}
+	parent, _, err := b.readPackage(ctx, &head)
+	if err == nil {
+		pkg.Inherit(protocol.Parent{State: head.State, Package: parent}, b.now(Head{}))
 	}
 	return pkg, err
 }

@@ -97,12 +97,7 @@ func (w *slotWatch) awaitRest(ctx context.Context, agent string, wait time.Durat
 	if pause <= 0 { // the usual case
 		return wait, nil
 	}
-	select {
-	case <-time.After(pause):
-		return wait - pause, nil
-	case <-ctx.Done():
-		return 0, ctx.Err()
-	}
+	return wait - pause, pauseFor(ctx, pause)
 }
 
 // Capacity returns how many handoffs an agent is working on, and its limit. A limit of 0 is none,

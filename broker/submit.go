@@ -108,10 +108,8 @@ func (b *Broker) Submit(ctx context.Context, in Prepared) (head Head, err error)
 		if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrClosed) {
 			return head, err
 		}
-		select {
-		case <-ctx.Done():
+		if pauseFor(ctx, submitAgain) != nil {
 			return head, err
-		case <-time.After(submitAgain):
 		}
 	}
 }

@@ -119,14 +119,7 @@ func pauseAfterConflict(ctx context.Context, try int, ticket string) error {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprint(hash, ticket, try)
 	most := time.Duration(min(try+1, 20)) * time.Millisecond
-	pause := time.NewTimer(most * time.Duration(hash.Sum32()>>16) >> 16)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-pause.C:
-		return nil
-	}
+	return pauseFor(ctx, most*time.Duration(hash.Sum32()>>16)>>16)
 }
 
 // appendWorkspace stores one append of a workspace. ErrConflict means that another one came first.

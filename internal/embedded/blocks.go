@@ -226,36 +226,42 @@ func blockNumbers(dir string) (all []uint32, err error) {
 	return all, nil
 }
 
-// blockHash returns the hash for the checksums of a block's records.
-func blockHash(stream string, block uint32) (hash.Hash, error) {
-	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, block))
-	return highwayhash.NewDigest64(key[:])
-}
-
-// read reads the records of a block.
-func (b *Block) read(buf []byte, partition int, wanted []uint64, sums map[uint64]string) error {
+// eachRecord calls fn with each record of a block and its offset. ok is false for bytes that are none.
+func (b *Block) eachRecord(buf []byte, partition int, fn func(at int, r storedRecord, ok bool)) error {
 	stream, prefix := jetstream.LedgerPartition(partition)
-	h, err := blockHash(stream, b.Number)
+	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, b.Number))
+	h, err := highwayhash.NewDigest64(key[:])
 	if err != nil {
 		return err
 	}
 	for at := 0; at < len(buf); {
 		r, ok := readRecord(buf[at:], prefix, h)
+		fn(at, r, ok)
+		if ok {
+			at += r.bytes
+		} else {
+			at = nextRecord(buf, at+1, prefix, h)
+		}
+	}
+	return nil
+}
+
+// read reads the records of a block.
+func (b *Block) read(buf []byte, partition int, wanted []uint64, sums map[uint64]string) error {
+	return b.eachRecord(buf, partition, func(at int, r storedRecord, ok bool) {
 		if !ok {
 			b.unreadable, b.headless = true, b.headless || at == 0
 			if r.ticket != "" {
 				b.tickets = append(b.tickets, r.ticket)
 			}
-			at = nextRecord(buf, at+1, prefix, h)
-			continue
+			return
 		}
-		at += r.bytes
 		if r.seq&(tombstoneBit|erasedBit) != 0 { // of an entry that was dropped because of its age
 			b.Dropped = max(b.Dropped, r.seq&^(tombstoneBit|erasedBit))
-			continue
+			return
 		}
 		if r.seq <= b.Last && b.First > 0 {
-			continue
+			return
 		}
 		if slices.Contains(wanted, r.seq) {
 			sums[r.seq] = r.sum
@@ -267,8 +273,7 @@ func (b *Block) read(buf []byte, partition int, wanted []uint64, sums map[uint64
 			b.Missing = append(b.Missing, broker.Range{From: b.Last + 1, To: r.seq - 1})
 		}
 		b.Last, b.LastAt, b.LastSum = r.seq, r.at, r.sum
-	}
-	return nil
+	})
 }
 
 // storedRecord is one message in a block.
@@ -385,20 +390,13 @@ func (b *Block) salvage(dir, aside string, partition int) error {
 	if err != nil {
 		return err
 	}
-	stream, prefix := jetstream.LedgerPartition(partition)
-	h, err := blockHash(stream, b.Number)
-	if err != nil {
-		return err
-	}
 	var whole []byte
-	for at := 0; at < len(buf); {
-		r, ok := readRecord(buf[at:], prefix, h)
-		if !ok {
-			at = nextRecord(buf, at+1, prefix, h)
-			continue
+	if err := b.eachRecord(buf, partition, func(at int, r storedRecord, ok bool) {
+		if ok {
+			whole = append(whole, buf[at:at+r.bytes]...)
 		}
-		whole = append(whole, buf[at:at+r.bytes]...)
-		at += r.bytes
+	}); err != nil {
+		return err
 	}
 	if err := writeSynced(filepath.Join(aside, name), string(buf)); err != nil {
 		return err

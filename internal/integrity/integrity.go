@@ -7,6 +7,7 @@
 package integrity
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -108,15 +109,7 @@ func Judge(f Facts) Verdict {
 	return v
 }
 
-func byLast(a, b Seen) int {
-	switch {
-	case a.Last < b.Last:
-		return -1
-	case a.Last > b.Last:
-		return 1
-	}
-	return 0
-}
+func byLast(a, b Seen) int { return cmp.Compare(a.Last, b.Last) }
 
 // judgeMiddle looks for missing entries between the first and the last.
 func (v *Verdict) judgeMiddle(f Facts) {
