@@ -93,35 +93,6 @@ type Reader interface {
 	Why(ctx context.Context, ticket string, zone *time.Location) (explain.Explanation, error)
 }
 
-// Operator intervenes in the handoffs of all agents.
-type Operator interface {
-	// Reroute offers an open handoff to another agent.
-	Reroute(ctx context.Context, request Reroute) (protocol.State, error)
-	// RollBack returns a handoff to its source, undone: at once if no worker holds it, or else
-	// through its holder, which cleans up first.
-	RollBack(ctx context.Context, ticket, reason string) (protocol.State, error)
-	// Redrive submits the package of an unsuccessful closed handoff again, and returns the new
-	// handoff.
-	Redrive(ctx context.Context, request Redrive) (protocol.State, error)
-	// Take gives an open handoff to an agent, as accepted.
-	Take(ctx context.Context, request Take) (Held, error)
-	// Dismiss removes a closed handoff from the inbox that lists it.
-	Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error)
-	// Raise adds to the limits of an open handoff.
-	Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error)
-	// Inbox returns the handoffs that wait for an agent or a person, the oldest change first. Without
-	// a name it is the caller's; a caller that may not see all handoffs reads no other's. Without an
-	// index it reads the heads of all handoffs, or returns broker.ErrNoAnswer to such a caller.
-	Inbox(ctx context.Context, agent string) ([]broker.Waiting, error)
-	// DeadLetters returns the unsuccessful closed handoffs, in the order of their ends. Without an
-	// index it reads the heads of all handoffs.
-	DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.State, error)
-	// Attention returns the open handoffs that need a person, from the candidates of an index and
-	// the tickets in also. Without an index the error is broker.ErrNoAnswer, and the answer covers
-	// only also.
-	Attention(ctx context.Context, also []string) (Attention, error)
-}
-
 // Cancel is the request to end a handoff.
 type Cancel struct {
 	Ticket string `json:"ticket"`
@@ -235,11 +206,11 @@ const (
 	Harmless Repeat = "harmless"
 )
 
-// Operation describes one method of an interface of this package. Gateways, help and documentation
-// range over all of them.
+// Operation describes one method of a Session. Gateways, help and documentation range over all of
+// them.
 type Operation struct {
-	Name      string // name of the method
-	Interface string // that has the method
+	Name  string // name of the method
+	Group string // the interface that has it, or other operations for the same use
 	// Roles has the permitted roles; the caller needs one of them.
 	Roles  Roles
 	Repeat Repeat

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,29 +23,33 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// TestOperations: every method of an interface has a row, and every row a method.
+// TestOperations: every method of an interface and of a Session has a row, and every row a method.
 func TestOperations(t *testing.T) {
-	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Directory](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Operator](), reflect.TypeFor[api.Workspaces](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Finder](), reflect.TypeFor[api.Breakers](), reflect.TypeFor[api.Schedules](), reflect.TypeFor[api.Signals](), reflect.TypeFor[api.Sharer](), reflect.TypeFor[api.Workers]()}
+	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Sharer](), reflect.TypeFor[api.Workers]()}
 	rows := map[string]bool{}
 	for _, op := range api.Operations {
-		if rows[op.Interface+"."+op.Name] = true; op.Roles == 0 || op.Repeat == "" || op.RequestBytesMax == 0 || op.Doc == "" {
+		if rows[op.Group+"."+op.Name] = true; op.Roles == 0 || op.Repeat == "" || op.RequestBytesMax == 0 || op.Doc == "" {
 			t.Errorf("the row of %s has an empty column", op.Name)
 		}
 	}
-	methods := 0
+	session, more := reflect.TypeFor[*api.Session](), []string{"Changes", "FirstInbox", "Follow", "FollowReturn", "Hints", "InboxCount", "Past", "PeopleFor", "Reconnected"}
+	for i := range session.NumMethod() {
+		if name := session.Method(i).Name; api.OperationOf(name) == nil && !slices.Contains(more, name) {
+			t.Errorf("%s has no row in Operations", name)
+		}
+	}
+	if methods := session.NumMethod() - len(more); methods != len(api.Operations) {
+		t.Errorf("%d methods and %d rows", methods, len(api.Operations))
+	}
 	for _, of := range interfaces {
 		if of.NumMethod() > 12 {
 			t.Errorf("%s has %d methods, at most 12 are allowed", of.Name(), of.NumMethod())
 		}
 		for i := range of.NumMethod() {
-			methods++
 			if name := of.Name() + "." + of.Method(i).Name; !rows[name] {
 				t.Errorf("%s has no row in Operations", name)
 			}
 		}
-	}
-	if methods != len(api.Operations) {
-		t.Errorf("%d methods and %d rows", methods, len(api.Operations))
 	}
 }
 

@@ -268,7 +268,7 @@ func sizeOf(returns []protocol.Return) (size int) {
 	return size
 }
 
-// Take implements Operator. The caller must be allowed to work as the agent.
+// Take gives an open handoff to an agent, as accepted. The caller must be allowed to work as the agent.
 func (c *Session) Take(ctx context.Context, request Take) (Held, error) {
 	ticket, err := protocol.ParseTicket(request.Ticket)
 	if err == nil {

@@ -16,52 +16,9 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Directory lists and changes the agents that handoffs are submitted to.
-//
 // A reader sees every agent, even if it sees few handoffs, because an agent must find the agent to
 // hand off to. It sees only profiles and the counts of workers and offers. An operator also sees
 // the workers, with their hosts, and the lanes.
-type Directory interface {
-	// Agents returns all agents by name, and the person if any handoff waits for one.
-	Agents(ctx context.Context) ([]AgentStatus, error)
-	// Agent returns one agent, its workers and its queue.
-	Agent(ctx context.Context, agent string) (AgentStatus, error)
-	// Profile returns the registered profile of an agent. The person always has one.
-	Profile(ctx context.Context, agent string) (protocol.Profile, error)
-	// Holders returns the workers of an agent, by their ids.
-	Holders(ctx context.Context, agent string) ([]protocol.Holder, error)
-	// Queues returns the lanes that have offers, including those of names without an agent.
-	Queues(ctx context.Context) ([]broker.QueueStatus, error)
-	// PutAgent registers an agent or replaces its profile, and creates its queue.
-	PutAgent(ctx context.Context, profile protocol.Profile) (protocol.Profile, error)
-	// PauseAgent stops an agent from taking handoffs. Its offers wait.
-	PauseAgent(ctx context.Context, agent string) (protocol.Profile, error)
-	// ResumeAgent ends a pause.
-	ResumeAgent(ctx context.Context, agent string) (protocol.Profile, error)
-	// RemoveAgent deletes an agent and returns its last profile. Its queue stays.
-	RemoveAgent(ctx context.Context, agent string) (protocol.Profile, error)
-	// Fleet returns the settings for all agents. An agent's profile takes precedence over them, and
-	// a package over both.
-	Fleet(ctx context.Context) (Fleet, error)
-	// KeyLimits lists the keys with a limit that were used lately, by key.
-	KeyLimits(ctx context.Context) (KeyLimits, error)
-	// PutFleet replaces those settings. If their revision has changed since, the error has
-	// CodeConflict, and nothing is changed.
-	PutFleet(ctx context.Context, fleet Fleet) (Fleet, error)
-}
-
-// Finder finds the agent to hand off to.
-type Finder interface {
-	// FindAgents returns the agents whose profiles match the words of a task (lifecycle.Match), the
-	// best first, at most most of them. A task has at most FindBytesMax bytes, and most is 1 to
-	// FindMax. If no match is certain, it also returns a *protocol.Error of CodeNoMatch, which
-	// names the nearest agents.
-	FindAgents(ctx context.Context, task string, most int) (Matches, error)
-	// RecommendAgents ranks the agents that an agent may hand off to, for a task, or for any task
-	// if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
-	// in the last 30 days (lifecycle.Recommend). It does not route handoffs.
-	RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error)
-}
 
 // Availability summarizes the presence of an agent's workers. It is computed for each answer and
 // not stored.
@@ -117,12 +74,9 @@ func availabilityOf(p *protocol.Profile, d *lifecycle.Directory) Availability {
 // person exists without registration.
 var person = protocol.Profile{ID: protocol.Human, Name: "a person"}
 
-// Agents implements Directory.
+// Agents returns all agents by name, and the person if any handoff waits for one.
 func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
-	if err := c.may("Agents"); err != nil {
-		return nil, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Agents")
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +111,7 @@ func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
 	return all, nil
 }
 
-// Agent implements Directory.
+// Agent returns one agent, its workers and its queue.
 func (c *Session) Agent(ctx context.Context, agent string) (AgentStatus, error) {
 	profile, err := c.profile(ctx, "Agent", agent)
 	if err != nil {
@@ -202,7 +156,7 @@ func (s *Service) agentStatus(ctx context.Context, d *lifecycle.Directory, p pro
 	return v, nil
 }
 
-// Profile implements Directory.
+// Profile returns the registered profile of an agent. The person always has one.
 func (c *Session) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
 	return c.profile(ctx, "Profile", agent)
 }
@@ -225,12 +179,9 @@ func (c *Session) profile(ctx context.Context, operation, agent string) (protoco
 	return profile, err
 }
 
-// Holders implements Directory.
+// Holders returns the workers of an agent, by their ids.
 func (c *Session) Holders(ctx context.Context, agent string) ([]protocol.Holder, error) {
-	if err := c.may("Holders"); err != nil {
-		return nil, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Holders")
 	if err != nil {
 		return nil, err
 	}
@@ -243,15 +194,12 @@ func (c *Session) Holders(ctx context.Context, agent string) ([]protocol.Holder,
 	return holders, nil
 }
 
-// Queues implements Directory.
+// Queues returns the lanes that have offers, including those of names without an agent.
 func (c *Session) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
-	if err := c.may("Queues"); err != nil {
-		return nil, err
-	}
-	return c.s.b.Queues(ctx)
+	return unless(c.may("Queues"), func() ([]broker.QueueStatus, error) { return c.s.b.Queues(ctx) })
 }
 
-// PutAgent implements Directory.
+// PutAgent registers an agent or replaces its profile, and creates its queue.
 func (c *Session) PutAgent(ctx context.Context, p protocol.Profile) (protocol.Profile, error) {
 	if err := c.may("PutAgent"); err != nil {
 		return p, err
@@ -274,7 +222,7 @@ func (s *Service) putAgent(ctx context.Context, p *protocol.Profile) error {
 	return s.b.EnsureQueue(ctx, p.ID)
 }
 
-// PauseAgent implements Directory.
+// PauseAgent stops an agent from taking handoffs. Its offers wait.
 func (c *Session) PauseAgent(ctx context.Context, agent string) (protocol.Profile, error) {
 	p, err := c.profile(ctx, "PauseAgent", agent)
 	if err == nil {
@@ -287,7 +235,7 @@ func (c *Session) PauseAgent(ctx context.Context, agent string) (protocol.Profil
 	return p, err
 }
 
-// ResumeAgent implements Directory.
+// ResumeAgent ends a pause.
 func (c *Session) ResumeAgent(ctx context.Context, agent string) (protocol.Profile, error) {
 	p, err := c.profile(ctx, "ResumeAgent", agent)
 	if err == nil {
@@ -297,7 +245,7 @@ func (c *Session) ResumeAgent(ctx context.Context, agent string) (protocol.Profi
 	return p, err
 }
 
-// RemoveAgent implements Directory.
+// RemoveAgent deletes an agent and returns its last profile. Its queue stays.
 func (c *Session) RemoveAgent(ctx context.Context, agent string) (protocol.Profile, error) {
 	p, err := c.profile(ctx, "RemoveAgent", agent)
 	if err == nil {
@@ -327,7 +275,10 @@ const (
 	nearestNamed = 3
 )
 
-// FindAgents implements Finder.
+// FindAgents returns the agents whose profiles match the words of a task (lifecycle.Match), the
+// best first, at most most of them. A task has at most FindBytesMax bytes, and most is 1 to
+// FindMax. If no match is certain, it also returns a *protocol.Error of CodeNoMatch, which
+// names the nearest agents.
 func (c *Session) FindAgents(ctx context.Context, task string, most int) (Matches, error) {
 	if err := c.may("FindAgents"); err != nil {
 		return Matches{}, err
@@ -377,7 +328,9 @@ type Recommendations struct {
 // recommendSince is the age up to which ended handoffs count for a recommendation.
 const recommendSince = 30 * 24 * time.Hour
 
-// RecommendAgents implements Finder.
+// RecommendAgents ranks the agents that an agent may hand off to, for a task, or for any task
+// if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
+// in the last 30 days (lifecycle.Recommend). It does not route handoffs.
 func (c *Session) RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error) {
 	filter := ask.Filter{Source: []string{from}, Since: time.Now().Add(-recommendSince)}
 	if err := c.mayFilter("RecommendAgents", filter); err != nil {
@@ -421,7 +374,8 @@ type Fleet struct {
 	Revision uint64 `json:"revision"` // 0: never set
 }
 
-// Fleet implements Directory.
+// Fleet returns the settings for all agents. An agent's profile takes precedence over them, and
+// a package over both.
 func (c *Session) Fleet(ctx context.Context) (Fleet, error) {
 	if err := c.may("Fleet"); err != nil {
 		return Fleet{}, err
@@ -430,7 +384,8 @@ func (c *Session) Fleet(ctx context.Context) (Fleet, error) {
 	return Fleet{fleet, rev}, err
 }
 
-// PutFleet implements Directory.
+// PutFleet replaces those settings. If their revision has changed since, the error has
+// CodeConflict, and nothing is changed.
 func (c *Session) PutFleet(ctx context.Context, fleet Fleet) (Fleet, error) {
 	if err := c.may("PutFleet"); err != nil {
 		return fleet, err
@@ -444,12 +399,18 @@ func (c *Session) PutFleet(ctx context.Context, fleet Fleet) (Fleet, error) {
 	return fleet, err
 }
 
-// Breakers lists and resets the breakers of agents.
-type Breakers interface {
-	// Breakers returns the breakers of all agents that have one, sorted by agent.
-	Breakers(ctx context.Context) ([]BreakerStatus, error)
-	// ResetBreaker closes the breaker of an agent, and deletes its failures.
-	ResetBreaker(ctx context.Context, agent string) (BreakerStatus, error)
+// KeyLimits are the limits by key that are in use.
+type KeyLimits struct {
+	Keys []KeyStatus `json:"keys"`
+}
+
+// KeyLimits lists the keys with a limit that were used lately, by key.
+func (c *Session) KeyLimits(ctx context.Context) (KeyLimits, error) {
+	if err := c.may("KeyLimits"); err != nil {
+		return KeyLimits{}, err
+	}
+	all, err := c.s.b.KeyLimits().Statuses(ctx)
+	return KeyLimits{Keys: all}, err
 }
 
 // BreakerStatus is the breaker of an agent at the time of the answer.
@@ -486,12 +447,9 @@ func breakerOf(agent string, d *lifecycle.Directory, now time.Time) (BreakerStat
 	return v, true
 }
 
-// Breakers implements Breakers.
+// Breakers returns the breakers of all agents that have one, sorted by agent.
 func (c *Session) Breakers(ctx context.Context) ([]BreakerStatus, error) {
-	if err := c.may("Breakers"); err != nil {
-		return nil, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Breakers")
 	if err != nil {
 		return nil, err
 	}
@@ -504,7 +462,7 @@ func (c *Session) Breakers(ctx context.Context) ([]BreakerStatus, error) {
 	return all, nil
 }
 
-// ResetBreaker implements Breakers.
+// ResetBreaker closes the breaker of an agent, and deletes its failures.
 func (c *Session) ResetBreaker(ctx context.Context, agent string) (BreakerStatus, error) {
 	p, err := c.profile(ctx, "ResetBreaker", agent)
 	if err == nil {

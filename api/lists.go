@@ -21,34 +21,22 @@ import (
 
 // List implements Reader.
 func (c *Session) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
-	if err := c.mayFilter("List", q.Filter); err != nil {
-		return ask.ListAnswer{}, err
-	}
-	return c.s.cfg.Index.List(ctx, q)
+	return unless(c.mayFilter("List", q.Filter), func() (ask.ListAnswer, error) { return c.s.cfg.Index.List(ctx, q) })
 }
 
 // Count implements Reader.
 func (c *Session) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
-	if err := c.mayFilter("Count", q.Filter); err != nil {
-		return ask.CountAnswer{}, err
-	}
-	return c.s.cfg.Index.Count(ctx, q)
+	return unless(c.mayFilter("Count", q.Filter), func() (ask.CountAnswer, error) { return c.s.cfg.Index.Count(ctx, q) })
 }
 
 // Figures implements Reader.
 func (c *Session) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error) {
-	if err := c.mayFilter("Figures", q.Filter); err != nil {
-		return ask.FiguresAnswer{}, err
-	}
-	return c.s.cfg.Index.Figures(ctx, q)
+	return unless(c.mayFilter("Figures", q.Filter), func() (ask.FiguresAnswer, error) { return c.s.cfg.Index.Figures(ctx, q) })
 }
 
 // Series implements Reader.
 func (c *Session) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error) {
-	if err := c.mayFilter("Series", q.Filter); err != nil {
-		return ask.SeriesAnswer{}, err
-	}
-	return c.s.cfg.Index.Series(ctx, q)
+	return unless(c.mayFilter("Series", q.Filter), func() (ask.SeriesAnswer, error) { return c.s.cfg.Index.Series(ctx, q) })
 }
 
 // Position implements Reader.
@@ -194,12 +182,11 @@ const (
 
 var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedApproval, NeedBudget, NeedAnswer, NeedDecision, NeedLoop, NeedPatience}
 
-// Attention implements Operator.
+// Attention returns the open handoffs that need a person, from the candidates of an index and
+// the tickets in also. Without an index the error is broker.ErrNoAnswer, and the answer covers
+// only also.
 func (c *Session) Attention(ctx context.Context, also []string) (Attention, error) {
-	if err := c.may("Attention"); err != nil {
-		return Attention{}, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Attention")
 	if err != nil {
 		return Attention{}, err
 	}

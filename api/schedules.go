@@ -12,26 +12,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Schedules submits packages at the instants of cron expressions. Supervisors fire them; the source
-// of their handoffs is protocol.ScheduleSource.
-type Schedules interface {
-	// PutSchedule creates a schedule, or replaces it. A new cron or zone begins with the next instant
-	// after now; otherwise no instant is left out. A field that it cannot have is refused, and nothing is changed.
-	PutSchedule(ctx context.Context, request PutSchedule) (ScheduleStatus, error)
-	// Schedules lists the schedules by name, without their packages.
-	Schedules(ctx context.Context) ([]ScheduleStatus, error)
-	// Schedule returns one schedule, with its package.
-	Schedule(ctx context.Context, name string) (ScheduleStatus, error)
-	// PauseSchedule stops a schedule. Its handoffs continue.
-	PauseSchedule(ctx context.Context, name string) (ScheduleStatus, error)
-	// ResumeSchedule ends a pause. The instants of the pause are not made up.
-	ResumeSchedule(ctx context.Context, name string) (ScheduleStatus, error)
-	// RunSchedule submits the package of a schedule now, in addition to its instants, even if it is
-	// paused or its previous handoff is open.
-	RunSchedule(ctx context.Context, name string) (protocol.State, error)
-	// RemoveSchedule removes a schedule. Its handoffs continue.
-	RemoveSchedule(ctx context.Context, name string) (ScheduleStatus, error)
-}
+// A schedule submits a package at the instants of a cron expression. Supervisors fire it; the
+// source of its handoffs is protocol.ScheduleSource.
 
 // PutSchedule is the request to create or replace a schedule.
 type PutSchedule struct {
@@ -67,14 +49,20 @@ func scheduleStatusAt(s protocol.Schedule, now time.Time) ScheduleStatus {
 	return v
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// setPause begins or ends a pause at an instant. It returns false if that changes nothing.
+func (c *Session) setPause(pause bool, now time.Time, pausedAt, updatedAt *time.Time, by *string) bool {
+	if pausedAt.IsZero() != pause {
+		return false
 	}
-	return b
+	*pausedAt, *updatedAt, *by = time.Time{}, now, c.caller.Name
+	if pause {
+		*pausedAt = now
+	}
+	return true
 }
 
-// PutSchedule implements Schedules.
+// PutSchedule creates a schedule, or replaces it. A new cron or zone begins with the next instant
+// after now; otherwise no instant is left out. A field that it cannot have is refused, and nothing is changed.
 func (c *Session) PutSchedule(ctx context.Context, r PutSchedule) (ScheduleStatus, error) {
 	if err := c.may("PutSchedule"); err != nil {
 		return ScheduleStatus{}, err
@@ -94,12 +82,9 @@ func (c *Session) PutSchedule(ctx context.Context, r PutSchedule) (ScheduleStatu
 	return scheduleStatusAt(s, c.s.b.Now()), nil
 }
 
-// Schedules implements Schedules.
+// Schedules lists the schedules by name, without their packages.
 func (c *Session) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	if err := c.may("Schedules"); err != nil {
-		return nil, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Schedules")
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +95,7 @@ func (c *Session) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
 	return all, nil
 }
 
-// Schedule implements Schedules.
+// Schedule returns one schedule, with its package.
 func (c *Session) Schedule(ctx context.Context, name string) (ScheduleStatus, error) {
 	if err := c.may("Schedule"); err != nil {
 		return ScheduleStatus{}, err
@@ -124,41 +109,37 @@ func (c *Session) Schedule(ctx context.Context, name string) (ScheduleStatus, er
 	return v, err
 }
 
-// PauseSchedule implements Schedules.
+// PauseSchedule stops a schedule. Its handoffs continue.
 func (c *Session) PauseSchedule(ctx context.Context, name string) (ScheduleStatus, error) {
-	return c.changeSchedule(ctx, "PauseSchedule", name, func(s protocol.Schedule, now time.Time) (protocol.Schedule, bool) {
-		changed := s.PausedAt.IsZero()
-		if changed {
-			s.PausedAt, s.UpdatedAt, s.By = now, now, c.caller.Name
-		}
-		return s, changed
-	})
+	return c.changeSchedule(ctx, "PauseSchedule", name, true)
 }
 
-// ResumeSchedule implements Schedules.
+// ResumeSchedule ends a pause. The instants of the pause are not made up.
 func (c *Session) ResumeSchedule(ctx context.Context, name string) (ScheduleStatus, error) {
-	return c.changeSchedule(ctx, "ResumeSchedule", name, func(s protocol.Schedule, now time.Time) (protocol.Schedule, bool) {
-		changed := !s.PausedAt.IsZero()
-		if changed {
-			s.PausedAt, s.UpdatedAt, s.By, s.DecidedTo = time.Time{}, now, c.caller.Name, latest(now, s.DecidedTo)
-		}
-		return s, changed
-	})
+	return c.changeSchedule(ctx, "ResumeSchedule", name, false)
 }
 
-// changeSchedule changes a schedule at an instant of whole milliseconds.
-func (c *Session) changeSchedule(ctx context.Context, operation, name string, change func(protocol.Schedule, time.Time) (protocol.Schedule, bool)) (ScheduleStatus, error) {
+// changeSchedule pauses or resumes a schedule at an instant of whole milliseconds.
+func (c *Session) changeSchedule(ctx context.Context, operation, name string, pause bool) (ScheduleStatus, error) {
 	if err := c.may(operation); err != nil {
 		return ScheduleStatus{}, err
 	}
-	s, err := c.s.b.Schedules().Change(ctx, name, change)
+	s, err := c.s.b.Schedules().Change(ctx, name, func(s protocol.Schedule, now time.Time) (protocol.Schedule, bool) {
+		now = now.Truncate(time.Millisecond)
+		changed := c.setPause(pause, now, &s.PausedAt, &s.UpdatedAt, &s.By)
+		if changed && !pause && now.After(s.DecidedTo) {
+			s.DecidedTo = now
+		}
+		return s, changed
+	})
 	if err != nil {
 		return ScheduleStatus{}, err
 	}
 	return scheduleStatusAt(s, c.s.b.Now()), nil
 }
 
-// RunSchedule implements Schedules.
+// RunSchedule submits the package of a schedule now, in addition to its instants, even if it is
+// paused or its previous handoff is open.
 func (c *Session) RunSchedule(ctx context.Context, name string) (protocol.State, error) {
 	if err := c.may("RunSchedule"); err != nil {
 		return protocol.State{}, err
@@ -167,7 +148,7 @@ func (c *Session) RunSchedule(ctx context.Context, name string) (protocol.State,
 	return head.State, err
 }
 
-// RemoveSchedule implements Schedules.
+// RemoveSchedule removes a schedule. Its handoffs continue.
 func (c *Session) RemoveSchedule(ctx context.Context, name string) (ScheduleStatus, error) {
 	if err := c.may("RemoveSchedule"); err != nil {
 		return ScheduleStatus{}, err

@@ -90,17 +90,22 @@ type Session struct {
 }
 
 var (
-	_ Source     = (*Session)(nil)
-	_ Holder     = (*Session)(nil)
-	_ Directory  = (*Session)(nil)
-	_ Reader     = (*Session)(nil)
-	_ Operator   = (*Session)(nil)
-	_ Workspaces = (*Session)(nil)
-	_ Approver   = (*Session)(nil)
-	_ Sharer     = (*Session)(nil)
-	_ Decider    = (*Session)(nil)
-	_ Workers    = (*Session)(nil)
+	_ Source   = (*Session)(nil)
+	_ Holder   = (*Session)(nil)
+	_ Reader   = (*Session)(nil)
+	_ Approver = (*Session)(nil)
+	_ Sharer   = (*Session)(nil)
+	_ Decider  = (*Session)(nil)
+	_ Workers  = (*Session)(nil)
 )
+
+// unless calls do if there is no error yet.
+func unless[A any](err error, do func() (A, error)) (answer A, _ error) {
+	if err != nil {
+		return answer, err
+	}
+	return do()
+}
 
 // may refuses a caller that has none of an operation's roles.
 func (c *Session) may(operation string) error {
@@ -113,10 +118,7 @@ func (c *Session) may(operation string) error {
 // find checks the role for an operation and reads its handoff. A handoff that the caller may not
 // see gets the same error as one that does not exist.
 func (c *Session) find(ctx context.Context, operation, ticket string) (protocol.State, error) {
-	if err := c.may(operation); err != nil {
-		return protocol.State{}, err
-	}
-	return c.visible(ctx, ticket)
+	return unless(c.may(operation), func() (protocol.State, error) { return c.visible(ctx, ticket) })
 }
 
 func (c *Session) visible(ctx context.Context, ticket string) (protocol.State, error) {
@@ -161,6 +163,11 @@ func (c *Session) mayAnswer(ctx context.Context, state protocol.State) (bool, er
 	}
 	may := func(name string) bool { return lifecycle.MayAnswer(state, name, directory) == nil }
 	return slices.ContainsFunc(c.caller.Agents, may) || slices.ContainsFunc(c.caller.Sources, may), nil
+}
+
+// directory checks the role for an operation and reads the directory.
+func (c *Session) directory(ctx context.Context, operation string) (*lifecycle.Directory, error) {
+	return unless(c.may(operation), func() (*lifecycle.Directory, error) { return c.s.b.Directory(ctx) })
 }
 
 func hidden(ticket string) error {
@@ -444,11 +451,9 @@ func (c *Session) Deny(ctx context.Context, v Verdict) (protocol.State, error) {
 // may give it.
 func (c *Session) decide(ctx context.Context, operation string, v Verdict,
 	decide func(context.Context, string, broker.ApprovalAnswer) (protocol.State, error)) (protocol.State, error) {
-	ticket, err := c.locate(ctx, operation, v.Ticket)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return decide(ctx, ticket, broker.ApprovalAnswer{By: c.caller.Name, Agent: v.Agent, Any: v.Any, Reason: v.Reason})
+	return readOf(ctx, c, operation, v.Ticket, func(ctx context.Context, ticket string) (protocol.State, error) {
+		return decide(ctx, ticket, broker.ApprovalAnswer{By: c.caller.Name, Agent: v.Agent, Any: v.Any, Reason: v.Reason})
+	})
 }
 
 // Approvals implements Approver.

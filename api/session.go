@@ -245,12 +245,10 @@ func (c *Session) Cancel(ctx context.Context, request Cancel) (protocol.State, e
 
 // Answer implements Source.
 func (c *Session) Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error) {
-	ticket, err := c.locate(ctx, "Answer", ticket)
-	if err != nil {
-		return protocol.State{}, err
-	}
 	answer.By = c.caller.Name
-	return c.s.b.Answer(ctx, ticket, answer)
+	return readOf(ctx, c, "Answer", ticket, func(ctx context.Context, ticket string) (protocol.State, error) {
+		return c.s.b.Answer(ctx, ticket, answer)
+	})
 }
 
 // Package implements Reader.
@@ -271,51 +269,46 @@ func (c *Session) LateResults(ctx context.Context, ticket string) ([]broker.Late
 // Members implements Reader.
 func (c *Session) Members(ctx context.Context, ticket string) ([]protocol.MemberReturn, error) {
 	state, err := c.find(ctx, "Members", ticket)
-	if err != nil {
-		return nil, err
-	}
-	return c.s.b.Members(ctx, state)
+	return unless(err, func() ([]protocol.MemberReturn, error) { return c.s.b.Members(ctx, state) })
 }
 
 // readOf calls read for a handoff that the caller may see.
 func readOf[T any](ctx context.Context, c *Session, operation, ticket string, read func(context.Context, string) (T, error)) (T, error) {
 	ticket, err := c.locate(ctx, operation, ticket)
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return read(ctx, ticket)
+	return unless(err, func() (T, error) { return read(ctx, ticket) })
 }
 
-// Reroute implements Operator.
+// Reroute offers an open handoff to another agent.
 func (c *Session) Reroute(ctx context.Context, r Reroute) (protocol.State, error) {
 	return c.intervene("Reroute", r.Ticket, func(ticket string) (protocol.State, error) {
 		return c.s.b.Reroute(ctx, ticket, r.To, c.caller.Name, r.Reason, r.Deadline)
 	})
 }
 
-// RollBack implements Operator.
+// RollBack returns a handoff to its source, undone: at once if no worker holds it, or else
+// through its holder, which cleans up first.
 func (c *Session) RollBack(ctx context.Context, ticket, reason string) (protocol.State, error) {
 	return c.intervene("RollBack", ticket, func(ticket string) (protocol.State, error) {
 		return c.s.b.RollBack(ctx, ticket, c.caller.Name, reason)
 	})
 }
 
-// Redrive implements Operator.
+// Redrive submits the package of an unsuccessful closed handoff again, and returns the new
+// handoff.
 func (c *Session) Redrive(ctx context.Context, r Redrive) (protocol.State, error) {
 	return c.intervene("Redrive", r.Ticket, func(ticket string) (protocol.State, error) {
 		return c.s.b.Redrive(ctx, ticket, r.To, c.caller.Name, r.Again)
 	})
 }
 
-// Raise implements Operator.
+// Raise adds to the limits of an open handoff.
 func (c *Session) Raise(ctx context.Context, ticket string, more protocol.Amounts) (protocol.State, error) {
 	return c.intervene("Raise", ticket, func(ticket string) (protocol.State, error) {
 		return c.s.b.Raise(ctx, ticket, c.caller.Name, more)
 	})
 }
 
-// Dismiss implements Operator.
+// Dismiss removes a closed handoff from the inbox that lists it.
 func (c *Session) Dismiss(ctx context.Context, ticket, remark string) (protocol.State, error) {
 	return c.intervene("Dismiss", ticket, func(ticket string) (protocol.State, error) {
 		return c.s.b.Dismiss(ctx, ticket, c.caller.Name, remark)
@@ -325,17 +318,13 @@ func (c *Session) Dismiss(ctx context.Context, ticket, remark string) (protocol.
 // intervene checks the operator's role and calls act. An operator sees every handoff, so no state
 // is read for the check.
 func (c *Session) intervene(operation, ticket string, act func(ticket string) (protocol.State, error)) (protocol.State, error) {
-	if err := c.may(operation); err != nil {
-		return protocol.State{}, err
-	}
-	ticket, err := protocol.ParseTicket(ticket)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return act(ticket)
+	ticket, err := unless(c.may(operation), func() (string, error) { return protocol.ParseTicket(ticket) })
+	return unless(err, func() (protocol.State, error) { return act(ticket) })
 }
 
-// Inbox implements Operator.
+// Inbox returns the handoffs that wait for an agent or a person, the oldest change first. Without
+// a name it is the caller's; a caller that may not see all handoffs reads no other's. Without an
+// index it reads the heads of all handoffs, or returns broker.ErrNoAnswer to such a caller.
 func (c *Session) Inbox(ctx context.Context, agent string) ([]broker.Waiting, error) {
 	return c.FirstInbox(ctx, agent, 0)
 }
@@ -368,7 +357,8 @@ func inbox(s *Session, ctx context.Context, r inboxRequest) ([]broker.Waiting, e
 	return s.Inbox(ctx, r.Agent)
 }
 
-// DeadLetters implements Operator.
+// DeadLetters returns the unsuccessful closed handoffs, in the order of their ends. Without an
+// index it reads the heads of all handoffs.
 func (c *Session) DeadLetters(ctx context.Context, q ask.DeadQuery) ([]protocol.State, error) {
 	if err := c.may("DeadLetters"); err != nil {
 		return nil, err

@@ -11,25 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Signals begins handoffs when something happens: a rule begins one for each signal of a name.
-// Supervisors apply the rules; the source of their handoffs is protocol.SignalSource.
-type Signals interface {
-	// SendSignal stores a signal. A signal that is sent again with its id begins nothing.
-	SendSignal(ctx context.Context, request SendSignal) (SentSignal, error)
-	// PutRule creates a rule, or replaces it. A field that it cannot have is refused, and nothing is
-	// changed.
-	PutRule(ctx context.Context, request PutRule) (RuleStatus, error)
-	// Rules lists the rules by name, without their templates.
-	Rules(ctx context.Context) (RuleList, error)
-	// Rule returns one rule, with its template.
-	Rule(ctx context.Context, name string) (RuleStatus, error)
-	// PauseRule stops a rule: the signals of the pause begin nothing. Its handoffs continue.
-	PauseRule(ctx context.Context, name string) (RuleStatus, error)
-	// ResumeRule ends a pause.
-	ResumeRule(ctx context.Context, name string) (RuleStatus, error)
-	// RemoveRule removes a rule. Its handoffs continue.
-	RemoveRule(ctx context.Context, name string) (RuleStatus, error)
-}
+// A rule begins a handoff for each signal of a name. Supervisors apply it; the source of its
+// handoffs is protocol.SignalSource.
 
 // SendSignal is the request to send a signal.
 type SendSignal struct {
@@ -87,7 +70,7 @@ func (c *Session) ruleStatus(r protocol.Rule, err error) (RuleStatus, error) {
 	return ruleStatusAt(r, c.s.b.Now()), nil
 }
 
-// SendSignal implements Signals.
+// SendSignal stores a signal. A signal that is sent again with its id begins nothing.
 func (c *Session) SendSignal(ctx context.Context, r SendSignal) (SentSignal, error) {
 	if err := c.may("SendSignal"); err != nil {
 		return SentSignal{}, err
@@ -104,7 +87,8 @@ func (c *Session) SendSignal(ctx context.Context, r SendSignal) (SentSignal, err
 	return SentSignal{s.Name, s.ID}, c.s.b.Rules().Send(ctx, s)
 }
 
-// PutRule implements Signals.
+// PutRule creates a rule, or replaces it. A field that it cannot have is refused, and nothing is
+// changed.
 func (c *Session) PutRule(ctx context.Context, r PutRule) (RuleStatus, error) {
 	if err := c.may("PutRule"); err != nil {
 		return RuleStatus{}, err
@@ -116,12 +100,9 @@ func (c *Session) PutRule(ctx context.Context, r PutRule) (RuleStatus, error) {
 	return c.ruleStatus(c.s.b.Rules().Put(ctx, rule, r.Package))
 }
 
-// Rules implements Signals.
+// Rules lists the rules by name, without their templates.
 func (c *Session) Rules(ctx context.Context) (RuleList, error) {
-	if err := c.may("Rules"); err != nil {
-		return RuleList{}, err
-	}
-	d, err := c.s.b.Directory(ctx)
+	d, err := c.directory(ctx, "Rules")
 	if err != nil {
 		return RuleList{}, err
 	}
@@ -135,7 +116,7 @@ func (c *Session) Rules(ctx context.Context) (RuleList, error) {
 	return all, err
 }
 
-// Rule implements Signals.
+// Rule returns one rule, with its template.
 func (c *Session) Rule(ctx context.Context, name string) (RuleStatus, error) {
 	if err := c.may("Rule"); err != nil {
 		return RuleStatus{}, err
@@ -148,36 +129,26 @@ func (c *Session) Rule(ctx context.Context, name string) (RuleStatus, error) {
 	return v, err
 }
 
-// PauseRule implements Signals.
+// PauseRule stops a rule: the signals of the pause begin nothing. Its handoffs continue.
 func (c *Session) PauseRule(ctx context.Context, name string) (RuleStatus, error) {
-	return c.changeRule(ctx, "PauseRule", name, func(r protocol.Rule, now time.Time) (protocol.Rule, bool) {
-		changed := r.PausedAt.IsZero()
-		if changed {
-			r.PausedAt, r.UpdatedAt, r.By = now, now, c.caller.Name
-		}
-		return r, changed
-	})
+	return c.changeRule(ctx, "PauseRule", name, true)
 }
 
-// ResumeRule implements Signals.
+// ResumeRule ends a pause.
 func (c *Session) ResumeRule(ctx context.Context, name string) (RuleStatus, error) {
-	return c.changeRule(ctx, "ResumeRule", name, func(r protocol.Rule, now time.Time) (protocol.Rule, bool) {
-		changed := !r.PausedAt.IsZero()
-		if changed {
-			r.PausedAt, r.UpdatedAt, r.By = time.Time{}, now, c.caller.Name
-		}
-		return r, changed
+	return c.changeRule(ctx, "ResumeRule", name, false)
+}
+
+func (c *Session) changeRule(ctx context.Context, operation, name string, pause bool) (RuleStatus, error) {
+	return unless(c.may(operation), func() (RuleStatus, error) {
+		return c.ruleStatus(c.s.b.Rules().Change(ctx, name, func(r protocol.Rule, now time.Time) (protocol.Rule, bool) {
+			changed := c.setPause(pause, now, &r.PausedAt, &r.UpdatedAt, &r.By)
+			return r, changed
+		}))
 	})
 }
 
-func (c *Session) changeRule(ctx context.Context, operation, name string, change func(protocol.Rule, time.Time) (protocol.Rule, bool)) (RuleStatus, error) {
-	if err := c.may(operation); err != nil {
-		return RuleStatus{}, err
-	}
-	return c.ruleStatus(c.s.b.Rules().Change(ctx, name, change))
-}
-
-// RemoveRule implements Signals.
+// RemoveRule removes a rule. Its handoffs continue.
 func (c *Session) RemoveRule(ctx context.Context, name string) (RuleStatus, error) {
 	if err := c.may("RemoveRule"); err != nil {
 		return RuleStatus{}, err

@@ -117,10 +117,7 @@ type answerRequest struct {
 
 func answer(s *Session, ctx context.Context, r answerRequest) (protocol.State, error) {
 	given, err := protocol.DecodeAnswer(r.Answer)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.Answer(ctx, r.Ticket, given)
+	return unless(err, func() (protocol.State, error) { return s.Answer(ctx, r.Ticket, given) })
 }
 
 type claimRequest struct {
@@ -176,10 +173,7 @@ type acknowledgeRequest struct {
 
 func acknowledge(s *Session, ctx context.Context, r acknowledgeRequest) (protocol.State, error) {
 	ack, err := protocol.DecodeAck(r.Ack)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.Acknowledge(ctx, r.Lease, ack)
+	return unless(err, func() (protocol.State, error) { return s.Acknowledge(ctx, r.Lease, ack) })
 }
 
 type heartbeatRequest struct {
@@ -204,10 +198,7 @@ type progressRequest struct {
 
 func progress(s *Session, ctx context.Context, r progressRequest) (protocol.State, error) {
 	reported, err := protocol.DecodeProgress(r.Progress)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.Progress(ctx, r.Lease, reported)
+	return unless(err, func() (protocol.State, error) { return s.Progress(ctx, r.Lease, reported) })
 }
 
 type decideRequest struct {
@@ -276,10 +267,7 @@ type releaseRequest struct {
 
 func release(s *Session, ctx context.Context, r releaseRequest) (protocol.State, error) {
 	partial, err := decodePartial(r.Result)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.Release(ctx, r.Lease, r.Reason, partial)
+	return unless(err, func() (protocol.State, error) { return s.Release(ctx, r.Lease, r.Reason, partial) })
 }
 
 // decodePartial reads a partial result, if there is one.
@@ -306,10 +294,7 @@ type answerHeldRequest struct {
 
 func answerHeld(s *Session, ctx context.Context, r answerHeldRequest) (protocol.State, error) {
 	given, err := protocol.DecodeAnswer(r.Answer)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.AnswerHeld(ctx, r.Lease, given)
+	return unless(err, func() (protocol.State, error) { return s.AnswerHeld(ctx, r.Lease, given) })
 }
 
 type escalateRequest struct {
@@ -330,10 +315,7 @@ type rollBackHeldRequest struct {
 
 func rollBackHeld(s *Session, ctx context.Context, r rollBackHeldRequest) (protocol.State, error) {
 	partial, err := decodePartial(r.Result)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return s.RollBackHeld(ctx, r.Lease, r.Reason, partial)
+	return unless(err, func() (protocol.State, error) { return s.RollBackHeld(ctx, r.Lease, r.Reason, partial) })
 }
 
 type handOffRequest struct {
@@ -415,10 +397,7 @@ type profileRequest struct {
 
 func putAgent(s *Session, ctx context.Context, r profileRequest) (protocol.Profile, error) {
 	profile, err := protocol.DecodeProfile(r.Profile)
-	if err != nil {
-		return profile, err
-	}
-	return s.PutAgent(ctx, profile)
+	return unless(err, func() (protocol.Profile, error) { return s.PutAgent(ctx, profile) })
 }
 
 type openRequest struct {
@@ -515,10 +494,7 @@ type takeRequest struct {
 
 func take(s *Session, ctx context.Context, r takeRequest) (Held, error) {
 	lease, err := millis("lease_ms", r.LeaseMS, protocol.LeaseMaxMS)
-	if err != nil {
-		return Held{}, err
-	}
-	return s.Take(ctx, Take{Ticket: r.Ticket, Agent: r.Agent, Lease: lease, Reason: r.Reason, Host: r.Host})
+	return unless(err, func() (Held, error) { return s.Take(ctx, Take{r.Ticket, r.Agent, lease, r.Reason, r.Host}) })
 }
 
 type raiseRequest struct {
@@ -603,12 +579,10 @@ func (c *remote) Submit(ctx context.Context, pkg protocol.Package) (protocol.Sta
 	}
 }
 
-// Status implements Source.
 func (c *remote) Status(ctx context.Context, ticket string) (protocol.State, error) {
 	return c.state(ctx, "Status", ticketRequest{ticket})
 }
 
-// LastOfChain implements Source.
 func (c *remote) LastOfChain(ctx context.Context, ticket string) (protocol.State, error) {
 	return c.state(ctx, "LastOfChain", ticketRequest{ticket})
 }
@@ -642,12 +616,10 @@ func (c *remote) wait(ctx context.Context, operation, ticket string, until Until
 	return last.State, nil
 }
 
-// Result implements Source.
 func (c *remote) Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
 	return c.result(ctx, "Result", ticket)
 }
 
-// ChainResult implements Source.
 func (c *remote) ChainResult(ctx context.Context, ticket string) (protocol.Result, protocol.State, error) {
 	return c.result(ctx, "ChainResult", ticket)
 }
@@ -663,41 +635,31 @@ func (c *remote) result(ctx context.Context, operation, ticket string) (protocol
 	return *answer.Result, answer.State, nil
 }
 
-// Return implements Source.
 func (c *remote) Return(ctx context.Context, ticket string) (protocol.Return, error) {
 	return askFor[protocol.Return](ctx, c, "Return", 0, ticketRequest{ticket})
 }
 
-// Context implements Source.
 func (c *remote) Context(ctx context.Context, ticket string) (protocol.Context, error) {
 	return askFor[protocol.Context](ctx, c, "Context", 0, ticketRequest{ticket})
 }
 
-// Cancel implements Source.
 func (c *remote) Cancel(ctx context.Context, r Cancel) (protocol.State, error) {
 	return c.state(ctx, "Cancel", r)
 }
 
-// Answer implements Source.
 func (c *remote) Answer(ctx context.Context, ticket string, given protocol.Answer) (protocol.State, error) {
 	raw, err := encodeAnswer(given)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "Answer", answerRequest{ticket, raw})
+	return unless(err, func() (protocol.State, error) { return c.state(ctx, "Answer", answerRequest{ticket, raw}) })
 }
 
-// Approve implements Approver.
 func (c *remote) Approve(ctx context.Context, v Verdict) (protocol.State, error) {
 	return c.state(ctx, "Approve", v)
 }
 
-// Deny implements Approver.
 func (c *remote) Deny(ctx context.Context, v Verdict) (protocol.State, error) {
 	return c.state(ctx, "Deny", v)
 }
 
-// Approvals implements Approver.
 func (c *remote) Approvals(ctx context.Context) ([]protocol.State, error) {
 	return askFor[[]protocol.State](ctx, c, "Approvals", 0, noRequest{})
 }
@@ -722,45 +684,25 @@ func (c *remote) Claim(ctx context.Context, r Claim) (Held, error) {
 	}
 }
 
-// Acknowledge implements Holder.
 func (c *remote) Acknowledge(ctx context.Context, lease string, ack protocol.Ack) (protocol.State, error) {
-	if err := ack.Validate(); err != nil {
-		return protocol.State{}, err
-	}
-	raw, err := protocol.Marshal(ack)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "Acknowledge", acknowledgeRequest{lease, raw})
+	raw, err := encode(ack)
+	return unless(err, func() (protocol.State, error) { return c.state(ctx, "Acknowledge", acknowledgeRequest{lease, raw}) })
 }
 
-// Heartbeat implements Holder.
 func (c *remote) Heartbeat(ctx context.Context, r Heartbeat) (Beat, error) {
 	return askFor[Beat](ctx, c, "Heartbeat", 0, heartbeatRequest{r.Lease, r.Extend.Milliseconds(), r.Reason})
 }
 
-// Progress implements Holder.
 func (c *remote) Progress(ctx context.Context, lease string, reported protocol.Progress) (protocol.State, error) {
-	if err := reported.Validate(); err != nil {
-		return protocol.State{}, err
-	}
-	raw, err := protocol.Marshal(reported)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "Progress", progressRequest{lease, raw})
+	raw, err := encode(reported)
+	return unless(err, func() (protocol.State, error) { return c.state(ctx, "Progress", progressRequest{lease, raw}) })
 }
 
-// Decide implements Decider.
 func (c *remote) Decide(ctx context.Context, lease string, decision protocol.WorkDecision) (protocol.State, error) {
 	decision.Normalize()
-	if err := decision.Validate(); err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "Decide", decideRequest{lease, decision})
+	return unless(decision.Validate(), func() (protocol.State, error) { return c.state(ctx, "Decide", decideRequest{lease, decision}) })
 }
 
-// Spend implements Holder.
 func (c *remote) Spend(ctx context.Context, lease string, usage protocol.Usage) (protocol.State, error) {
 	return c.state(ctx, "Spend", spendRequest{lease, usage})
 }
@@ -783,51 +725,44 @@ func (c *remote) Complete(ctx context.Context, lease string, result protocol.Res
 	return protocol.State{}, refusal
 }
 
-// Fail implements Holder.
 func (c *remote) Fail(ctx context.Context, lease string, f broker.Failure) (protocol.State, error) {
 	return c.state(ctx, "Fail", failRequest{lease, protocol.CutText(f.Code, protocol.NameBytesMax), protocol.CutText(f.Message, protocol.FailureBytesMax),
 		f.Retryable, min(max(f.RetryAfter.Milliseconds(), 0), protocol.RetryAfterMaxMS), f.LimitKey, f.Usage})
 }
 
-// Release implements Holder.
 func (c *remote) Release(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
 	raw, err := encodePartial(partial)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "Release", releaseRequest{lease, cutReason(reason), raw})
+	return unless(err, func() (protocol.State, error) {
+		return c.state(ctx, "Release", releaseRequest{lease, cutReason(reason), raw})
+	})
 }
 
-// AnswerHeld implements Decider.
 func (c *remote) AnswerHeld(ctx context.Context, lease string, given protocol.Answer) (protocol.State, error) {
 	raw, err := encodeAnswer(given)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "AnswerHeld", answerHeldRequest{lease, raw})
+	return unless(err, func() (protocol.State, error) { return c.state(ctx, "AnswerHeld", answerHeldRequest{lease, raw}) })
 }
 
 // encodeAnswer writes an answer without its author, whom the gateway knows.
 func encodeAnswer(given protocol.Answer) (json.RawMessage, error) {
-	if err := given.Validate(); err != nil {
-		return nil, err
-	}
+	err := given.Validate()
 	given.By = ""
-	return protocol.Marshal(given)
+	return unless(err, func() (json.RawMessage, error) { return protocol.Marshal(given) })
 }
 
-// Escalate implements Holder.
+// encode writes free data that keeps its rules.
+func encode(data interface{ Validate() error }) (json.RawMessage, error) {
+	return unless(data.Validate(), func() (json.RawMessage, error) { return protocol.Marshal(data) })
+}
+
 func (c *remote) Escalate(ctx context.Context, lease, rationale, assessment string) (protocol.State, error) {
 	return c.state(ctx, "Escalate", escalateRequest{lease, cutReason(rationale), cutReason(assessment)})
 }
 
-// RollBackHeld implements Holder.
 func (c *remote) RollBackHeld(ctx context.Context, lease, reason string, partial *protocol.Result) (protocol.State, error) {
 	raw, err := encodePartial(partial)
-	if err != nil {
-		return protocol.State{}, err
-	}
-	return c.state(ctx, "RollBackHeld", rollBackHeldRequest{lease, cutReason(reason), raw})
+	return unless(err, func() (protocol.State, error) {
+		return c.state(ctx, "RollBackHeld", rollBackHeldRequest{lease, cutReason(reason), raw})
+	})
 }
 
 // HandOff implements Holder. It numbers the child by the current state, so that the request may be
@@ -851,7 +786,6 @@ func (c *remote) HandOff(ctx context.Context, r HandOff) (Child, error) {
 	return askFor[Child](ctx, c, "HandOff", 0, handOffRequest{r.Lease, raw, r.Nth, r.AtOnce, r.Waits})
 }
 
-// Await implements Holder.
 func (c *remote) Await(ctx context.Context, lease string, tickets []string) (protocol.State, error) {
 	return c.state(ctx, "Await", awaitRequest{lease, tickets})
 }
@@ -859,7 +793,6 @@ func (c *remote) Await(ctx context.Context, lease string, tickets []string) (pro
 // lockPoll is the interval at which a client asks for a lock that it waits for.
 const lockPoll = 250 * time.Millisecond
 
-// Lock implements Sharer.
 func (c *remote) Lock(ctx context.Context, r Lock) (seq uint64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
@@ -877,20 +810,16 @@ func (c *remote) Lock(ctx context.Context, r Lock) (seq uint64, err error) {
 	}
 }
 
-// Unlock implements Sharer.
 func (c *remote) Unlock(ctx context.Context, lease string, paths []protocol.LockPath) (protocol.State, error) {
 	return c.state(ctx, "Unlock", unlockRequest{lease, paths})
 }
 
-// SetVariables implements Sharer.
 func (c *remote) SetVariables(ctx context.Context, lease string, set SetVariables) (protocol.Workspace, error) {
-	if err := protocol.CheckVariables(set.Values); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return askFor[protocol.Workspace](ctx, c, "SetVariables", 0, setVariablesRequest{lease, variables(set)})
+	return unless(protocol.CheckVariables(set.Values), func() (protocol.Workspace, error) {
+		return askFor[protocol.Workspace](ctx, c, "SetVariables", 0, setVariablesRequest{lease, variables(set)})
+	})
 }
 
-// HeldWorkspace implements Sharer.
 func (c *remote) HeldWorkspace(ctx context.Context, lease string) (protocol.Workspace, error) {
 	return askFor[protocol.Workspace](ctx, c, "HeldWorkspace", 0, leaseRequest{lease})
 }

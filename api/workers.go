@@ -464,10 +464,9 @@ func cutReason(s string) string { return protocol.CutText(s, protocol.ReasonByte
 // Register implements Workers.
 func (c *remote) Register(ctx context.Context, r Registration) (Registered, error) {
 	raw, err := protocol.Marshal(r.Profile)
-	if err != nil {
-		return Registered{}, err
-	}
-	return askFor[Registered](ctx, c, "Register", 0, registerRequest{r.Profile.ID, raw, r.Replace, r.Lease.Milliseconds()})
+	return unless(err, func() (Registered, error) {
+		return askFor[Registered](ctx, c, "Register", 0, registerRequest{r.Profile.ID, raw, r.Replace, r.Lease.Milliseconds()})
+	})
 }
 
 // Present implements Workers.

@@ -11,21 +11,6 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// Workspaces manages the data that the handoffs of a workflow share: variables, locks on paths, and
-// the limit of their number.
-type Workspaces interface {
-	// OpenWorkspace creates a workspace, or changes the limits of an open one.
-	OpenWorkspace(ctx context.Context, name string, limits protocol.WorkspaceLimits) (protocol.Workspace, error)
-	// CloseWorkspace prevents further handoffs from joining a workspace. Open ones continue.
-	CloseWorkspace(ctx context.Context, name string) (protocol.Workspace, error)
-	// Workspace returns one workspace; Workspaces returns all of them, sorted by name.
-	Workspace(ctx context.Context, name string) (protocol.Workspace, error)
-	Workspaces(ctx context.Context) ([]protocol.Workspace, error)
-	// ResolveVariables sets variables from outside of the work, for example to settle contradictory
-	// values.
-	ResolveVariables(ctx context.Context, name string, set SetVariables) (protocol.Workspace, error)
-}
-
 // Sharer shares a workspace with the other handoffs of its workflow, under the lease of one of
 // them. If the handoff is not part of an opened workflow, the error has CodeForbidden.
 type Sharer interface {
@@ -64,44 +49,35 @@ type SetVariables struct {
 	IfVersion *int
 }
 
-// OpenWorkspace implements Workspaces.
+// A workspace has the data that the handoffs of a workflow share: variables, locks on paths, and
+// the limit of their number.
+
+// OpenWorkspace creates a workspace, or changes the limits of an open one.
 func (c *Session) OpenWorkspace(ctx context.Context, name string, limits protocol.WorkspaceLimits) (protocol.Workspace, error) {
-	if err := c.may("OpenWorkspace"); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return c.s.b.OpenWorkspace(ctx, name, limits, c.caller.Name)
+	return unless(c.may("OpenWorkspace"), func() (protocol.Workspace, error) { return c.s.b.OpenWorkspace(ctx, name, limits, c.caller.Name) })
 }
 
-// CloseWorkspace implements Workspaces.
+// CloseWorkspace prevents further handoffs from joining a workspace. Open ones continue.
 func (c *Session) CloseWorkspace(ctx context.Context, name string) (protocol.Workspace, error) {
-	if err := c.may("CloseWorkspace"); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return c.s.b.CloseWorkspace(ctx, name, c.caller.Name)
+	return unless(c.may("CloseWorkspace"), func() (protocol.Workspace, error) { return c.s.b.CloseWorkspace(ctx, name, c.caller.Name) })
 }
 
-// Workspace implements Workspaces.
+// Workspace returns one workspace.
 func (c *Session) Workspace(ctx context.Context, name string) (protocol.Workspace, error) {
-	if err := c.may("Workspace"); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return c.s.b.Workspace(ctx, name)
+	return unless(c.may("Workspace"), func() (protocol.Workspace, error) { return c.s.b.Workspace(ctx, name) })
 }
 
-// Workspaces implements Workspaces.
+// Workspaces returns all workspaces, sorted by name.
 func (c *Session) Workspaces(ctx context.Context) ([]protocol.Workspace, error) {
-	if err := c.may("Workspaces"); err != nil {
-		return nil, err
-	}
-	return c.s.b.Workspaces(ctx)
+	return unless(c.may("Workspaces"), func() ([]protocol.Workspace, error) { return c.s.b.Workspaces(ctx) })
 }
 
-// ResolveVariables implements Workspaces.
+// ResolveVariables sets variables from outside of the work, for example to settle contradictory
+// values.
 func (c *Session) ResolveVariables(ctx context.Context, name string, set SetVariables) (protocol.Workspace, error) {
-	if err := c.may("ResolveVariables"); err != nil {
-		return protocol.Workspace{}, err
-	}
-	return c.s.b.ResolveVariables(ctx, name, lifecycle.Setting{By: c.caller.Name, Values: set.Values, IfVersion: set.IfVersion})
+	return unless(c.may("ResolveVariables"), func() (protocol.Workspace, error) {
+		return c.s.b.ResolveVariables(ctx, name, lifecycle.Setting{By: c.caller.Name, Values: set.Values, IfVersion: set.IfVersion})
+	})
 }
 
 // Lock implements Sharer.

@@ -179,7 +179,7 @@ func testReader(t *testing.T, w *world) {
 	stranger := w.All(t, api.Agent("stranger"))
 	for i := range api.Operations {
 		op := &api.Operations[i]
-		ofHandoffs := slices.Contains([]string{"Reader", "Operator", "Holder", "Workers", "Decider"}, op.Interface) && op.Name != "Position"
+		ofHandoffs := slices.Contains([]string{"Reader", "Operator", "Holder", "Workers", "Decider"}, op.Group) && op.Name != "Position"
 		if ofHandoffs && w.perform(op, stranger, ticket) == nil {
 			t.Errorf("%s as a stranger is answered", op.Name)
 		}

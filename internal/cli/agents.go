@@ -375,7 +375,7 @@ func schemaWords(raw json.RawMessage) string {
 
 // warnOfAuthority warns of an escalation to an agent that is not registered (yet): until it is,
 // escalations go to a person.
-func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.Profile) error {
+func (a *app) warnOfAuthority(ctx context.Context, s *api.Session, p protocol.Profile) error {
 	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
 		return nil
 	}
@@ -389,7 +389,7 @@ func (a *app) warnOfAuthority(ctx context.Context, s api.Directory, p protocol.P
 
 // warnOfEdges warns of handoffs to or from an agent that is not registered (yet): that is allowed,
 // since one of two has to be registered first, and may be a slip.
-func (a *app) warnOfEdges(ctx context.Context, s api.Directory, p protocol.Profile) error {
+func (a *app) warnOfEdges(ctx context.Context, s *api.Session, p protocol.Profile) error {
 	for _, edge := range []struct {
 		format string
 		agents []string

@@ -297,7 +297,7 @@ type redriveView struct {
 const redrivesAtOnce = 16
 
 // redrive redrives all of them, and prints each as it is done.
-func (a *app) redrive(ctx context.Context, s api.Operator, tickets []string, to string, again bool) error {
+func (a *app) redrive(ctx context.Context, s *api.Session, tickets []string, to string, again bool) error {
 	var (
 		mu      sync.Mutex // guards the fields below, and the output
 		done    = make([]redriveView, len(tickets))

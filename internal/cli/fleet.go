@@ -122,7 +122,7 @@ has the revision that handoff fleet -o json prints, it replaces that revision on
 }
 
 // changeFleet changes the settings of the fleet, again where another change came first.
-func changeFleet(ctx context.Context, s api.Directory, change func(api.Fleet) (api.Fleet, error)) (api.Fleet, error) {
+func changeFleet(ctx context.Context, s *api.Session, change func(api.Fleet) (api.Fleet, error)) (api.Fleet, error) {
 	for try := 1; ; try++ {
 		fleet, err := s.Fleet(ctx)
 		if err == nil {
@@ -369,7 +369,7 @@ func settingWords(behind string) cobra.CompletionFunc {
 
 // changedFleet prints the settings, and warns on stderr of a rule for an agent that is not
 // registered (yet): that is allowed, and may be a slip.
-func (a *app) changedFleet(ctx context.Context, s api.Directory, fleet api.Fleet, err error) error {
+func (a *app) changedFleet(ctx context.Context, s *api.Session, fleet api.Fleet, err error) error {
 	if err := printed(a, fleet, err, a.settings); err != nil {
 		return err
 	}

@@ -104,13 +104,13 @@ const (
 	chunksExpireAfter = time.Minute
 )
 
-// ofAgents are the interfaces whose operations agents may ask for. The others concern other agents,
+// ofAgents are the groups of operations that agents may ask for. The others concern other agents,
 // or have answers without bounds.
 var ofAgents = []string{"Source", "Holder", "Approver", "Sharer", "Decider", "Workers"}
 
 // operationOf returns the operation that a verb names, or nil.
 func operationOf(verb string) *api.Operation {
-	if op := api.OperationOf(verb); op != nil && slices.Contains(ofAgents, op.Interface) {
+	if op := api.OperationOf(verb); op != nil && slices.Contains(ofAgents, op.Group) {
 		return op
 	}
 	return nil
