@@ -139,11 +139,7 @@ func maskThoughts(text []byte) []byte {
 	}
 	masked := bytes.Clone(text)
 	for _, at := range all {
-		for i := at[0]; i < at[1]; i++ {
-			if masked[i] != '\n' {
-				masked[i] = ' '
-			}
-		}
+		blank(masked, span{at[0], at[1]})
 	}
 	return masked
 }

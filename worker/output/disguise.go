@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,7 +112,7 @@ func hides(value any, path string, depth int) string {
 			return fmt.Sprintf("%s is a text that holds a result with a command, where it is not read; print that text alone", path)
 		}
 	case map[string]any:
-		for _, name := range sortedNames(v) {
+		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if command, is := v[name].(map[string]any); is && strings.EqualFold(name, "command") && handsOn(command) {
 				return fmt.Sprintf("%s has a command, and none is read there; print %[1]s alone", path)
 			}
@@ -137,15 +138,6 @@ func handsOn(command map[string]any) bool {
 		}
 	}
 	return false
-}
-
-func sortedNames(v map[string]any) []string {
-	names := make([]string, 0, len(v))
-	for name := range v {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // pathMax bounds the path in a message.

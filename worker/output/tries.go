@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -51,7 +52,7 @@ func (d *document) tries(object []byte, err error, whole bool) string {
 		return hides.why
 	}
 	all := fields(object)
-	unknown := slices.DeleteFunc(sortedKeys(all), func(name string) bool { return slices.Contains(known, name) })
+	unknown := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return slices.Contains(known, name) })
 	if command, has := all["command"]; has && (goes(command) || whole && len(unknown) == 0 && string(command) != "null") {
 		return err.Error()
 	}
@@ -69,15 +70,6 @@ func (d *document) tries(object []byte, err error, whole bool) string {
 		return why
 	}
 	return failedReport(object)
-}
-
-func sortedKeys(all map[string]json.RawMessage) []string {
-	keys := make([]string, 0, len(all))
-	for name := range all {
-		keys = append(keys, name)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func quote(name string) string { return fmt.Sprintf("%q", protocol.CutText(name, protocol.IDBytesMax)) }

@@ -76,13 +76,6 @@ func maskUsage(object []byte) []byte {
 		return object
 	}
 	masked := bytes.Clone(object)
-	blank := func(from, to int) {
-		for i := from; i < to; i++ {
-			if masked[i] != '\n' {
-				masked[i] = ' '
-			}
-		}
-	}
 	dec := json.NewDecoder(bytes.NewReader(object))
 	_, _ = dec.Token()
 	for first := true; dec.More(); {
@@ -97,7 +90,7 @@ func maskUsage(object []byte) []byte {
 			if first && dec.More() { // the comma behind it goes, and not the one before it
 				to += bytes.IndexByte(object[to:], ',') + 1
 			}
-			blank(from, to)
+			blank(masked, span{from, to})
 			continue
 		}
 		first = false
