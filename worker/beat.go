@@ -104,7 +104,7 @@ func (w *Worker) beatLoop(ctx context.Context) {
 	defer timer.Stop()
 	var away time.Time // since when no beat is confirmed
 	for {
-		w.heartbeat.tick()
+		w.tickedAt.Store(time.Now().UnixNano())
 		select {
 		case <-ctx.Done():
 			return

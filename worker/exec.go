@@ -41,8 +41,8 @@ const (
 const (
 	// killGraceDefault is the time between TERM and KILL.
 	killGraceDefault = 5 * time.Second
-	// retryLaterDefault is the least delay after exitRetryLater.
-	retryLaterDefault = 30 * time.Second
+	// retryLater is the least delay after exitRetryLater.
+	retryLater = 30 * time.Second
 	// outputKeptBytes is the part that is kept of an output over OutputBytesMax.
 	outputKeptBytes = 8 << 20
 )
@@ -69,8 +69,6 @@ type ExecConfig struct {
 	Input Input
 	// KillGrace is the time between TERM and KILL. Default 5 s.
 	KillGrace time.Duration
-	// RetryLater is the least delay after exit code 75. Default 30 s.
-	RetryLater time.Duration
 	// Cleanup is a program, and its arguments, that removes the remains of
 	// Command; see Cleaner for when. Empty is none. It has the same
 	// standard input and environment, but for an empty HANDOFF_ACK_FILE, and
@@ -197,8 +195,8 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 		return nil, protocol.Errorf(protocol.CodeInvalid, "input", "must be one of %v, not %q", Inputs, cfg.Input)
 	case cfg.Output != "" && !slices.Contains(output.Modes, cfg.Output):
 		return nil, protocol.Errorf(protocol.CodeInvalid, "output", "must be one of %v, not %q", output.Modes, cfg.Output)
-	case cfg.KillGrace < 0 || cfg.RetryLater < 0:
-		return nil, protocol.Errorf(protocol.CodeInvalid, "kill_grace", "%v, and the delay of a retry %v, must not be negative", cfg.KillGrace, cfg.RetryLater)
+	case cfg.KillGrace < 0:
+		return nil, protocol.Errorf(protocol.CodeInvalid, "kill_grace", "is %v, must not be negative", cfg.KillGrace)
 	}
 	for field, command := range map[string][]string{"cleanup": cfg.Cleanup, "bid": cfg.Bid} {
 		if len(command) == 0 {
@@ -231,7 +229,6 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 	cfg.Output = cmp.Or(cfg.Output, output.Auto)
 	cfg.OutputBytesMax = cmp.Or(cfg.OutputBytesMax, protocol.ResultBytesMax)
 	cfg.KillGrace = cmp.Or(cfg.KillGrace, killGraceDefault)
-	cfg.RetryLater = cmp.Or(cfg.RetryLater, retryLaterDefault)
 	cfg.Command, cfg.Cleanup, cfg.Bid = slices.Clone(cfg.Command), slices.Clone(cfg.Cleanup), slices.Clone(cfg.Bid)
 	cfg.Env, cfg.Inherit = slices.Clone(cfg.Env), slices.Clone(cfg.Inherit)
 	sweepScratch()
@@ -511,6 +508,16 @@ func openRegular(path string) (*os.File, error) {
 	return file, nil
 }
 
+// readRegular reads a regular file, and most bytes of it at most.
+func readRegular(path string, most int64) ([]byte, error) {
+	file, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, most))
+}
+
 func checkRegular(info os.FileInfo) error {
 	what := "no file"
 	switch mode := info.Mode(); {
@@ -534,7 +541,7 @@ func checkRegular(info os.FileInfo) error {
 // workflow. It waits for an engine that does not answer.
 func (h Handoff) since(ctx context.Context) (brief.Since, error) {
 	since := brief.Since{Answers: h.Answers, Trail: h.Trail, Returns: h.Returns}
-	if h.r == nil || h.r.state().Workspace == "" {
+	if h.r == nil || h.r.lastState().Workspace == "" {
 		return since, nil
 	}
 	err := h.r.w.retry(ctx, "read the workspace", func(ctx context.Context) error {

@@ -229,7 +229,7 @@ func (e *Exec) failure(p *program, state *os.ProcessState, code int, s said) *Fa
 	case code == exitPermanent:
 		f.Permanent = true
 	case code == exitRetryLater:
-		f.RetryAfter = e.cfg.RetryLater
+		f.RetryAfter = retryLater
 		if f.LimitKey = s.limitKey; s.ack.RetryAfterMS > 0 {
 			f.RetryAfter = millis(s.ack.RetryAfterMS)
 		}
@@ -327,12 +327,7 @@ func readAck(path string) (s said, err error) {
 
 // ackBytes reads the acknowledgement file, and a byte over its limit at most.
 func ackBytes(path string) ([]byte, error) {
-	file, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, protocol.AckBytesMax+1))
+	return readRegular(path, protocol.AckBytesMax+1)
 }
 
 // saidInWords reads "rejected no German here" and "conditional: which branch?".
@@ -561,12 +556,7 @@ func hasEndsOf(h Handoff, list []json.RawMessage) bool {
 }
 
 func readEntry(path string) (json.RawMessage, error) {
-	file, err := openRegular(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	body, err := io.ReadAll(io.LimitReader(file, int64(protocol.PackageBytesMax)+1))
+	body, err := readRegular(path, protocol.PackageBytesMax+1)
 	switch {
 	case err != nil:
 		return nil, err

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -191,32 +192,24 @@ func progressFromLine(line string) protocol.Progress {
 
 // followUsage reports the last line of a program's usage file after each change, until ctx ends.
 func (h Handoff) followUsage(ctx context.Context, path string) {
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	for last, unread := "", ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	last, unread := "", ""
+	atEach(ctx, progressEvery, func() {
 		line, err := lastLine(path)
 		if err != nil && err.Error() != unread {
 			unread = err.Error()
 			h.logger().Warn("usage file not read", "err", err)
 		}
 		if line == "" || line == last {
-			continue
+			return
 		}
 		last = line
 		usage := output.LineUsage([]byte(line))
 		if usage == nil {
 			h.logger().Warn("usage not reported", "why", "it is no usage", "line", protocol.Printable(protocol.CutText(line, 512)))
-			continue
-		}
-		if err := h.Spent(ctx, *usage); err != nil && ctx.Err() == nil {
+		} else if err := h.Spent(ctx, *usage); err != nil && ctx.Err() == nil {
 			h.logger().Warn("usage not reported", "err", err)
 		}
-	}
+	})
 }
 
 // withUsage adds the program's usage to its result, or to its other outcome: from its usage
@@ -259,10 +252,7 @@ func (p *program) usage(path string) *protocol.Usage {
 	}
 	printed := output.Usage(p.stdout.buf.Bytes())
 	if said == nil || printed == nil {
-		if said == nil {
-			return printed
-		}
-		return said
+		return cmp.Or(said, printed)
 	}
 	most := said.Max(*printed)
 	return &most

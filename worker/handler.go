@@ -3,10 +3,13 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -88,7 +91,7 @@ func (h Handoff) State() protocol.State {
 	if h.r == nil {
 		return protocol.State{Ticket: h.Ticket, Agent: h.Agent, Attempt: h.Attempt, Fence: h.Fence}
 	}
-	return h.r.state()
+	return *h.r.lastState()
 }
 
 // lease returns the lease for a program; empty if there is none.
@@ -104,30 +107,27 @@ func (h Handoff) lease() string {
 // now; the handler's context is cancelled then too. Each report is an append
 // to the ledger: a few a minute are fine, hundreds are not.
 func (h Handoff) Progress(ctx context.Context, progress protocol.Progress) error {
-	if h.r == nil {
-		return nil
-	}
-	return h.r.progress(ctx, progress)
+	return h.say("progress", func(r *run) (protocol.State, error) {
+		state, err := r.w.session.Progress(ctx, r.held.Lease, progress)
+		if err == nil {
+			r.progressed.Store(&progress)
+		}
+		return state, err
+	})
 }
 
 // Spent reports the usage of this attempt so far: tokens, cost, calls of models. It is
 // cumulative: a report that is no more than the one before changes nothing. Like Progress it is an
 // append to the ledger, and blocks; the usage in the result needs no report of its own.
 func (h Handoff) Spent(ctx context.Context, usage protocol.Usage) error {
-	if h.r == nil {
-		return nil
-	}
-	return h.r.spend(ctx, usage)
+	return h.say("usage", func(r *run) (protocol.State, error) { return r.w.session.Spend(ctx, r.held.Lease, usage) })
 }
 
 // Decide records a decision that the handler makes by itself: the history has it, and the
 // handoffs that continue this one get it in context.decisions. Over the risk that the agent and the
 // package allow, the error is a *protocol.Error with the code autonomy_exceeded: then Escalate.
 func (h Handoff) Decide(ctx context.Context, decision protocol.WorkDecision) error {
-	if h.r == nil {
-		return nil
-	}
-	return h.r.decide(ctx, decision)
+	return h.say("decision", func(r *run) (protocol.State, error) { return r.w.session.Decide(ctx, r.held.Lease, decision) })
 }
 
 // Extend asks for more time for the work, with a reason: by this much, but never past
@@ -135,10 +135,33 @@ func (h Handoff) Decide(ctx context.Context, decision protocol.WorkDecision) err
 // *protocol.Error has the reason of a refusal. Limit returns the new time, and Reminded is
 // another channel after it.
 func (h Handoff) Extend(ctx context.Context, by time.Duration, reason string) error {
+	return h.say("extend_ms", func(r *run) (protocol.State, error) {
+		beat, err := r.w.session.Heartbeat(ctx, api.Heartbeat{Lease: r.held.Lease, Extend: by, Reason: reason})
+		if err == nil {
+			r.reminder.reset() // the holder is reminded anew
+		}
+		return beat.State, err
+	})
+}
+
+// say reports a fact from within the work. It cancels the handler on a requested end, which is seen
+// sooner than by the next beat.
+func (h Handoff) say(field string, report func(*run) (protocol.State, error)) error {
 	if h.r == nil {
 		return nil
 	}
-	return h.r.extendWork(ctx, by, reason)
+	if !h.r.accepted.Load() {
+		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
+	}
+	err := h.r.seen(report(h.r))
+	switch {
+	case errors.Is(err, broker.ErrLeaseLost):
+		h.r.cancel(err)
+	case err == nil:
+		s := h.r.lastState()
+		h.r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
+	}
+	return err
 }
 
 // Reminded is closed once most of the time to the Limit (80 % by default) is used
@@ -147,7 +170,7 @@ func (h Handoff) Reminded() <-chan struct{} {
 	if h.r == nil {
 		return nil
 	}
-	return h.r.reminder.channel(h.r.state(), h.r.acceptedAt)
+	return h.r.reminder.channel(*h.r.lastState(), h.r.acceptedAt)
 }
 
 // Limit is when the first clock runs out that takes this attempt away, and which one

@@ -162,34 +162,14 @@ func (r *run) finishReport(c contexts, h Handoff, outcome, what string, cause, e
 // countUnreported is the end of a report that the ledger never took. The core makes
 // up for it: by the lease if this worker ends, by the work timeout otherwise.
 func (r *run) countUnreported(what string, err error) {
-	r.w.counts.lost.Add(1)
+	r.w.counts.of("lost").Add(1)
 	r.log.Error("report not recorded", "report", what, "err", err)
 }
 
 // recordOutcome counts and logs the end of an attempt.
 func (r *run) recordOutcome(outcome string, cause error) {
 	r.recorded = true
-	c := &r.w.counts
-	switch outcome {
-	case "completed":
-		c.completed.Add(1)
-	case "failed":
-		c.failed.Add(1)
-	case "refused":
-		c.refused.Add(1)
-	case "released":
-		c.released.Add(1)
-	case "lost":
-		c.lost.Add(1)
-	case "suspended":
-		c.suspended.Add(1)
-	case "escalated":
-		c.escalated.Add(1)
-	case "answered":
-		c.answered.Add(1)
-	case "rolled back":
-		c.rolledBack.Add(1)
-	}
+	r.w.counts.of(outcome).Add(1)
 	if !r.log.Enabled(r.ctx, slog.LevelInfo) {
 		return
 	}

@@ -30,8 +30,6 @@ type run struct {
 	reminder  reminder
 	calls     childCalls
 
-	logs, attemptLogs lazyLogger
-
 	progressed atomic.Pointer[protocol.Progress] // the last report of this worker
 	cleaning   sync.WaitGroup                    // of the user's Cleanup, which may outlast the report
 
@@ -45,12 +43,10 @@ type run struct {
 func newRun(ctx context.Context, w *Worker, held *api.Held) *run {
 	r := &run{w: w, held: held, claimedAt: time.Now()}
 	r.seenState.Store(held.State)
-	r.log = r.logs.with(w.log, "ticket", held.State.Ticket)
+	r.log = w.log.With("ticket", held.State.Ticket)
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	return r
 }
-
-func (r *run) state() protocol.State { return *r.lastState() }
 
 // lastState returns the state itself, not a copy: large, and not to be changed.
 func (r *run) lastState() *protocol.State { return r.seenState.Load() }
@@ -85,7 +81,7 @@ func (r *run) serve(c contexts) {
 	s := r.lastState()
 	h.Attempt, h.Fence = s.Attempt, s.Fence
 	h.Trace = r.w.cfg.Trace(*s)
-	h.Log = r.attemptLogs.with(r.log, "attempt", h.Attempt)
+	h.Log = r.log.With("attempt", h.Attempt)
 	r.attempt(c, h, failed)
 }
 
@@ -93,7 +89,7 @@ func (r *run) serve(c contexts) {
 func (r *run) begin() {
 	r.acceptedAt = time.Now()
 	r.accepted.Store(true)
-	r.w.counts.claimed.Add(1)
+	r.w.counts.of("claimed").Add(1)
 }
 
 // attempt runs the user's code on a handoff, unless that has failed already, and
@@ -161,7 +157,7 @@ func (r *run) refuse(c contexts, h Handoff, ack protocol.Ack) {
 		r.log.Debug("offer gone", "err", err)
 		return
 	}
-	r.w.counts.declined.Add(1)
+	r.w.counts.of("declined").Add(1)
 	r.log.Info("handoff declined", "as", ack.Status, "reason", ack.Reason)
 }
 
@@ -257,53 +253,6 @@ func (r *run) cancelIfRequested(end, rollBack bool) {
 	case end:
 		r.cancel(ErrCancelled)
 	}
-}
-
-func (r *run) progress(ctx context.Context, progress protocol.Progress) error {
-	err := r.say("progress", func() (protocol.State, error) { return r.w.session.Progress(ctx, r.held.Lease, progress) })
-	if err == nil {
-		r.progressed.Store(&progress)
-	}
-	return err
-}
-
-// spend reports the usage of the attempt.
-func (r *run) spend(ctx context.Context, usage protocol.Usage) error {
-	return r.say("usage", func() (protocol.State, error) { return r.w.session.Spend(ctx, r.held.Lease, usage) })
-}
-
-// decide records a decision of the handler.
-func (r *run) decide(ctx context.Context, decision protocol.WorkDecision) error {
-	return r.say("decision", func() (protocol.State, error) { return r.w.session.Decide(ctx, r.held.Lease, decision) })
-}
-
-// say reports a fact from within the work. It cancels the handler on a requested end, which is seen
-// sooner than by the next beat.
-func (r *run) say(field string, report func() (protocol.State, error)) error {
-	if !r.accepted.Load() {
-		return protocol.Errorf(protocol.CodeIllegal, field, "the handoff is not accepted yet")
-	}
-	err := r.seen(report())
-	switch {
-	case errors.Is(err, broker.ErrLeaseLost):
-		r.cancel(err)
-	case err == nil:
-		s := r.lastState()
-		r.cancelIfRequested(s.CancelRequested, s.CancelReturn)
-	}
-	return err
-}
-
-// extendWork asks for more time, after which the holder is reminded anew.
-func (r *run) extendWork(ctx context.Context, by time.Duration, reason string) error {
-	err := r.say("extend_ms", func() (protocol.State, error) {
-		beat, err := r.w.session.Heartbeat(ctx, api.Heartbeat{Lease: r.held.Lease, Extend: by, Reason: reason})
-		return beat.State, err
-	})
-	if err == nil {
-		r.reminder.reset()
-	}
-	return err
 }
 
 // reminder is closed when most of the time to the limit is used up: when the ledger

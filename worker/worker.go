@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -93,7 +94,7 @@ func (c Config) Validate() error {
 	case c.Profile.ID != "" && c.Profile.ID != c.Agent:
 		return protocol.Errorf(protocol.CodeConflict, "profile.id", "is %s, and the worker serves %s", c.Profile.ID, c.Agent)
 	}
-	if err := c.timing().validate(); err != nil {
+	if err := c.validateTiming(); err != nil {
 		return err
 	}
 	profile := c.Profile
@@ -102,8 +103,7 @@ func (c Config) Validate() error {
 }
 
 func (c Config) withDefaults() Config {
-	h := c.timing().withDefaults()
-	c.Lease, c.Beat, c.BeatTimeout, c.Misses = h.lease, h.beat, h.beatTimeout, h.misses
+	c = c.withTiming()
 	switch {
 	case c.DrainTimeout == 0:
 		c.DrainTimeout = DrainTimeoutDefault
@@ -138,7 +138,7 @@ type Worker struct {
 	request           api.ClaimMany // but Most
 	heartbeatInterval time.Duration // between two checks of a held handoff
 	presence          *presence
-	heartbeat         heartbeat
+	tickedAt          atomic.Int64  // of beatLoop, in Unix nanoseconds; 0 before its first turn
 	beatNow           chan struct{} // asks for a beat now
 
 	slots     chan struct{} // a token for each handoff in hand, or pulled for
@@ -183,6 +183,7 @@ func New(session Session, cfg Config, h Handler) (*Worker, error) {
 		presented: api.Presence{Agent: cfg.Agent, Key: key, LeaseMS: cfg.Lease.Milliseconds(),
 			Host: protocol.CutText(host, protocol.NameBytesMax), PID: os.Getpid()},
 	}
+	w.presence = newPresence(cfg.Lease, w.loseLease)
 	_, w.presented.Program = h.(*Exec)
 	w.acks, _ = h.(Acknowledger)
 	w.cleaner, _ = h.(Cleaner)
@@ -220,8 +221,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.stop = stop
 
 	w.presented.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
-	w.presence = newPresence(w.cfg.Lease, w.loseLease)
-	w.heartbeat.presence.Store(w.presence)
 	defer w.presence.close()
 	if err := w.prepare(accepting); err != nil {
 		return w.runError(accepting, err)
@@ -402,42 +401,33 @@ type Stats struct {
 	Slots    int
 }
 
-type counters struct {
-	claimed, completed, failed, refused, released, lost, declined,
-	suspended, escalated, answered, rolledBack atomic.Int64
-}
+// outcomes are counted, by their names in the log.
+var outcomes = [...]string{"claimed", "completed", "failed", "refused", "released", "lost", "declined",
+	"suspended", "escalated", "answered", "rolled back"}
+
+type counters [len(outcomes)]atomic.Int64
+
+func (c *counters) of(outcome string) *atomic.Int64 { return &c[slices.Index(outcomes[:], outcome)] }
 
 // Stats returns the counts so far. It is safe to call at any time.
 func (w *Worker) Stats() Stats {
-	c := &w.counts
+	n := func(outcome string) int64 { return w.counts.of(outcome).Load() }
 	return Stats{
-		Claimed: c.claimed.Load(), Completed: c.completed.Load(), Failed: c.failed.Load(), Refused: c.refused.Load(),
-		Released: c.released.Load(), Lost: c.lost.Load(), Declined: c.declined.Load(),
-		Suspended: c.suspended.Load(), Escalated: c.escalated.Load(), Answered: c.answered.Load(), RolledBack: c.rolledBack.Load(),
-		Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
+		Claimed: n("claimed"), Completed: n("completed"), Failed: n("failed"), Refused: n("refused"), Released: n("released"),
+		Lost: n("lost"), Declined: n("declined"), Suspended: n("suspended"), Escalated: n("escalated"), Answered: n("answered"),
+		RolledBack: n("rolled back"), Busy: w.runs.len(), Slots: int(w.slotCount.Load()),
 	}
 }
 
-// heartbeat is the part of a worker's beats that others may read while it runs.
-type heartbeat struct {
-	presence atomic.Pointer[presence]
-	tickedAt atomic.Int64 // Unix nanoseconds; 0 before the first turn
-}
-
-func (p *heartbeat) tick() { p.tickedAt.Store(time.Now().UnixNano()) }
-
 // Present reports whether the engine has confirmed within the lease that this
 // worker is there. Without that it takes nothing.
-func (w *Worker) Present() bool {
-	p := w.heartbeat.presence.Load()
-	return p != nil && p.isHeld()
-}
+func (w *Worker) Present() bool { return w.presence.isHeld() }
 
 // Overdue returns how late the next heartbeat is, whether or not the engine answers. It is 0
 // where none is late, and before the first one. More than a few seconds mean that the loop
 // is lost.
 func (w *Worker) Overdue() time.Duration {
-	tickedAt := w.heartbeat.tickedAt.Load()
+	tickedAt := w.tickedAt.Load()
 	if tickedAt == 0 {
 		return 0
 	}
@@ -458,102 +448,60 @@ const (
 // queue keeps an offer from others for three of them, however slow the beat is.
 const heartbeatIntervalMax = broker.AckWait / 3
 
-// timing is the part of a Config that bounds the time between two beats of a worker,
-// and its longest silence.
-type timing struct {
-	lease, beat, beatTimeout time.Duration
-	misses                   int
-}
-
-func (c Config) timing() timing { return timing{c.Lease, c.Beat, c.BeatTimeout, c.Misses} }
-
-// validate refuses values out of bounds, and a lease that is over before as
+// validateTiming refuses values out of bounds, and a lease that is over before as
 // many beats were missed as may be.
-func (h timing) validate() error {
+func (c Config) validateTiming() error {
 	invalid := func(field, format string, args ...any) error {
 		return protocol.Errorf(protocol.CodeInvalid, field, format, args...)
 	}
 	switch {
-	case h.lease != 0 && (h.lease < LeaseMin || h.lease > LeaseMax):
-		return invalid("lease", "is %v, must be %v to %v", h.lease, LeaseMin, LeaseMax)
-	case h.beat != 0 && (h.beat < beatMin || h.beat > LeaseMax):
-		return invalid("beat", "is %v, must be %v to %v", h.beat, beatMin, LeaseMax)
-	case h.misses < 0 || h.misses > missesMax:
-		return invalid("misses", "is %d, must be 1 to %d, or 0 for the default", h.misses, missesMax)
-	case h.beatTimeout < 0:
-		return invalid("beat_timeout", "is %v, must be positive, or 0 for the default", h.beatTimeout)
+	case c.Lease != 0 && (c.Lease < LeaseMin || c.Lease > LeaseMax):
+		return invalid("lease", "is %v, must be %v to %v", c.Lease, LeaseMin, LeaseMax)
+	case c.Beat != 0 && (c.Beat < beatMin || c.Beat > LeaseMax):
+		return invalid("beat", "is %v, must be %v to %v", c.Beat, beatMin, LeaseMax)
+	case c.Misses < 0 || c.Misses > missesMax:
+		return invalid("misses", "is %d, must be 1 to %d, or 0 for the default", c.Misses, missesMax)
+	case c.BeatTimeout < 0:
+		return invalid("beat_timeout", "is %v, must be positive, or 0 for the default", c.BeatTimeout)
 	}
-	full := h.withDefaults()
-	missed, answered := full.beat*time.Duration(full.misses), full.beat+full.beatTimeout
+	full := c.withTiming()
+	missed, answered := full.Beat*time.Duration(full.Misses), full.Beat+full.BeatTimeout
 	switch {
-	case full.beatTimeout > full.beat:
-		return invalid("beat_timeout", "is %v, must be at most the time between two beats, %v", full.beatTimeout, full.beat)
-	case full.lease > LeaseMax:
-		return invalid("beat", "is %v: %d of them make a lease of %v, and %v is the longest", full.beat, full.misses, full.lease, LeaseMax)
-	case full.lease < missed:
-		return invalid("lease", "is %v, and is over before %d beats, one each %v, were missed: make it at least %v", full.lease, full.misses, full.beat, missed)
-	case full.lease < answered:
-		return invalid("lease", "is %v, and is over before the next beat, after %v, is answered, within %v: make it at least %v", full.lease, full.beat, full.beatTimeout, answered)
+	case full.BeatTimeout > full.Beat:
+		return invalid("beat_timeout", "is %v, must be at most the time between two beats, %v", full.BeatTimeout, full.Beat)
+	case full.Lease > LeaseMax:
+		return invalid("beat", "is %v: %d of them make a lease of %v, and %v is the longest", full.Beat, full.Misses, full.Lease, LeaseMax)
+	case full.Lease < missed:
+		return invalid("lease", "is %v, and is over before %d beats, one each %v, were missed: make it at least %v", full.Lease, full.Misses, full.Beat, missed)
+	case full.Lease < answered:
+		return invalid("lease", "is %v, and is over before the next beat, after %v, is answered, within %v: make it at least %v", full.Lease, full.Beat, full.BeatTimeout, answered)
 	}
 	return nil
 }
 
-// withDefaults derives the missing values from the given ones. See Config.
-func (h timing) withDefaults() timing {
-	lease := h.lease
-	lease = cmp.Or(lease, leaseDefault)
-	full := h
-	if full.misses == 0 {
-		full.misses = missesDefault
-		if h.lease != 0 && h.beat != 0 {
-			full.misses = int(min(missesDefault, max(1, h.lease/h.beat)))
+// withTiming derives the missing values from the given ones. See Config.
+func (c Config) withTiming() Config {
+	lease, full := cmp.Or(c.Lease, leaseDefault), c
+	if full.Misses == 0 {
+		full.Misses = missesDefault
+		if c.Lease != 0 && c.Beat != 0 {
+			full.Misses = int(min(missesDefault, max(1, c.Lease/c.Beat)))
 		}
 	}
-	if full.beat == 0 { // with a single miss, too, the next beat is answered before the lease is over
-		full.beat = max(beatMin, min(lease/time.Duration(max(full.misses, 2)), heartbeatIntervalMax))
+	if full.Beat == 0 { // with a single miss, too, the next beat is answered before the lease is over
+		full.Beat = max(beatMin, min(lease/time.Duration(max(full.Misses, 2)), heartbeatIntervalMax))
 	}
-	if full.beatTimeout == 0 {
-		full.beatTimeout = full.beat
-		if h.lease != 0 { // the room that it leaves
-			full.beatTimeout = max(beatMin, min(full.beat, h.lease-full.beat))
+	if full.BeatTimeout == 0 {
+		full.BeatTimeout = full.Beat
+		if c.Lease != 0 { // the room that it leaves
+			full.BeatTimeout = max(beatMin, min(full.Beat, c.Lease-full.Beat))
 		}
 	}
-	if full.lease == 0 {
-		full.lease = lease
-		if h.beat != 0 {
-			full.lease = max(full.beat*time.Duration(full.misses)+full.beatTimeout, LeaseMin)
+	if full.Lease == 0 {
+		full.Lease = lease
+		if c.Beat != 0 {
+			full.Lease = max(full.Beat*time.Duration(full.Misses)+full.BeatTimeout, LeaseMin)
 		}
 	}
 	return full
 }
-
-// lazyLogger is the place of a logger that adds an attribute to each line. The logger is made
-// when there is a line to write: most handoffs write one, or none.
-type lazyLogger struct {
-	logger slog.Logger
-	attr   lazyAttr
-}
-
-// with is log.With(key, value), in place.
-func (l *lazyLogger) with(log *slog.Logger, key string, value any) *slog.Logger {
-	l.attr = lazyAttr{log.Handler(), key, value}
-	l.logger = *slog.New(&l.attr)
-	return &l.logger
-}
-
-// lazyAttr is a slog.Handler that adds an attribute to each line.
-type lazyAttr struct {
-	slog.Handler
-	key   string
-	value any
-}
-
-func (l *lazyAttr) with() slog.Handler {
-	return l.Handler.WithAttrs([]slog.Attr{slog.Any(l.key, l.value)})
-}
-
-func (l *lazyAttr) Handle(ctx context.Context, line slog.Record) error {
-	return l.with().Handle(ctx, line)
-}
-func (l *lazyAttr) WithAttrs(attrs []slog.Attr) slog.Handler { return l.with().WithAttrs(attrs) }
-func (l *lazyAttr) WithGroup(name string) slog.Handler       { return l.with().WithGroup(name) }
