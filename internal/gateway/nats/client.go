@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -95,22 +94,23 @@ func (c *Client) Close() {
 	c.wg.Wait()
 }
 
-// call is callOnce, and asks again where gateways are busy: after pauses that grow, and
-// that are not the same for two clients, for 5 s in all.
-func (c *Client) call(ctx context.Context, gateway, verb string, wait time.Duration, request, answer any) error {
+// Do implements api.Gateway. A report goes to the gateway that the handoff was claimed at, which has
+// the claim in its memory; other requests go to any. Where gateways are busy, it asks again: after
+// pauses that grow, and that are not the same for two clients, for 5 s in all.
+func (c *Client) Do(ctx context.Context, operation string, wait time.Duration, request []byte) ([]byte, error) {
 	var pauses backoff.BackOff // most requests need none
 	for {
-		err := c.callOnce(ctx, gateway, verb, wait, request, answer)
+		answer, err := c.doOnce(ctx, operation, wait, request)
 		var full *errBusy
 		if !errors.As(err, &full) {
-			return err
+			return answer, err
 		}
 		if pauses == nil {
 			pauses = backoff.NewExponentialBackOff(backoff.WithInitialInterval(full.again), backoff.WithMaxElapsedTime(busyTimeout))
 		}
 		pause := pauses.NextBackOff()
 		if pause == backoff.Stop {
-			return err
+			return nil, err
 		}
 		again := time.NewTimer(pause)
 		select {
@@ -119,48 +119,43 @@ func (c *Client) call(ctx context.Context, gateway, verb string, wait time.Durat
 		case <-c.life.Done():
 		}
 		if again.Stop(); ctx.Err() != nil || c.life.Err() != nil {
-			return err
+			return nil, err
 		}
 	}
 }
 
-// callOnce asks a gateway: the one named, or any if that is gone. The answer goes into answer, which
-// is a pointer.
-func (c *Client) callOnce(ctx context.Context, gateway, verb string, wait time.Duration, request, answer any) error {
-	body, err := protocol.Marshal(request)
-	if err != nil {
-		return protocol.Errorf(protocol.CodeMalformed, verb, "cannot be written: %v", err)
-	}
+// doOnce asks the gateway of a report, or any if that is gone.
+func (c *Client) doOnce(ctx context.Context, verb string, wait time.Duration, body []byte) ([]byte, error) {
 	if wait == 0 { // a request that waits must not keep a heartbeat from getting out
 		select {
 		case c.slots <- struct{}{}:
 			defer func() { <-c.slots }()
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	err = c.ask(ctx, gateway, verb, wait, body, answer)
-	for gateway != "" && ctx.Err() == nil && errors.Is(err, errGatewayGone) {
-		gateway = "" // any other goes on with it
-		err = c.ask(ctx, gateway, verb, wait, body, answer)
+	gateway := gatewayOf(body)
+	answer, err := c.ask(ctx, gateway, verb, wait, body)
+	if gateway != "" && ctx.Err() == nil && errors.Is(err, errGatewayGone) {
+		return c.ask(ctx, "", verb, wait, body) // any other goes on with it
 	}
-	return err
+	return answer, err
 }
 
 // errGatewayGone: the one gateway that was asked does not answer, or forgot a
 // body.
 var errGatewayGone = errors.New("this gateway does not answer")
 
-// ask is call at one gateway, or at any.
-func (c *Client) ask(ctx context.Context, gateway, verb string, wait time.Duration, body []byte, answer any) (err error) {
+// ask asks one gateway, or any.
+func (c *Client) ask(ctx context.Context, gateway, verb string, wait time.Duration, body []byte) (answer []byte, err error) {
 	header := nats.Header{headerRequest: {"1"}}
 	if len(body) > chunkMax(c.nc) {
 		if len(body) > CallBytesMax {
-			return protocol.Errorf(protocol.CodeTooLarge, verb, "is %d bytes, at most %d go through a gateway", len(body), CallBytesMax)
+			return nil, protocol.Errorf(protocol.CodeTooLarge, verb, "is %d bytes, at most %d go through a gateway", len(body), CallBytesMax)
 		}
 		var token string
 		if token, gateway, err = c.putChunks(ctx, gateway, body); err != nil {
-			return err
+			return nil, err
 		}
 		header[headerBody], body = []string{token}, nil
 	}
@@ -173,15 +168,9 @@ func (c *Client) ask(ctx context.Context, gateway, verb string, wait time.Durati
 		err = chunkError(err)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if body, err = c.readAnswer(ctx, msg); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, answer); err != nil {
-		return fmt.Errorf("answer to %s: %w", verb, err)
-	}
-	return nil
+	return c.readAnswer(ctx, msg)
 }
 
 // request sends one message and returns the answer to it, if that is no error.
@@ -362,14 +351,6 @@ func (c *Client) Reconnected(ctx context.Context) <-chan struct{} {
 		}
 	})
 	return again
-}
-
-// Do implements api.Gateway. A report goes to the gateway that the handoff was claimed at, which has
-// the claim in its memory; other requests go to any.
-func (c *Client) Do(ctx context.Context, operation string, wait time.Duration, request []byte) ([]byte, error) {
-	var answer json.RawMessage
-	err := c.call(ctx, gatewayOf(request), operation, wait, json.RawMessage(request), &answer)
-	return answer, err
 }
 
 // gatewayOf returns the gateway that the lease of a report names. The lease comes first in a request.
