@@ -409,28 +409,22 @@ func openWorkspace(s *Session, ctx context.Context, r openRequest) (protocol.Wor
 	return s.OpenWorkspace(ctx, r.Name, r.Limits)
 }
 
-// variables are those of a request, which are set all or none.
-type variables struct {
-	Values    map[string]json.RawMessage `json:"values"`
-	IfVersion *int                       `json:"if_version,omitempty"`
-}
-
 type resolveRequest struct {
 	Name string `json:"name"`
-	variables
+	SetVariables
 }
 
 func resolveVariables(s *Session, ctx context.Context, r resolveRequest) (protocol.Workspace, error) {
-	return s.ResolveVariables(ctx, r.Name, SetVariables(r.variables))
+	return s.ResolveVariables(ctx, r.Name, r.SetVariables)
 }
 
 type setVariablesRequest struct {
 	Lease string `json:"lease"`
-	variables
+	SetVariables
 }
 
 func setVariables(s *Session, ctx context.Context, r setVariablesRequest) (protocol.Workspace, error) {
-	return s.SetVariables(ctx, r.Lease, SetVariables(r.variables))
+	return s.SetVariables(ctx, r.Lease, r.SetVariables)
 }
 
 func heldWorkspace(s *Session, ctx context.Context, r leaseRequest) (protocol.Workspace, error) {
@@ -816,7 +810,7 @@ func (c *remote) Unlock(ctx context.Context, lease string, paths []protocol.Lock
 
 func (c *remote) SetVariables(ctx context.Context, lease string, set SetVariables) (protocol.Workspace, error) {
 	return unless(protocol.CheckVariables(set.Values), func() (protocol.Workspace, error) {
-		return askFor[protocol.Workspace](ctx, c, "SetVariables", 0, setVariablesRequest{lease, variables(set)})
+		return askFor[protocol.Workspace](ctx, c, "SetVariables", 0, setVariablesRequest{lease, set})
 	})
 }
 

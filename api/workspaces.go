@@ -43,10 +43,10 @@ func (r Lock) Validate() error {
 
 // SetVariables is the request to set variables: all of them or none.
 type SetVariables struct {
-	Values map[string]json.RawMessage
+	Values map[string]json.RawMessage `json:"values"`
 	// IfVersion, if not nil, is the expected version of each of them; 0 means that it does not
 	// exist.
-	IfVersion *int
+	IfVersion *int `json:"if_version,omitempty"`
 }
 
 // A workspace has the data that the handoffs of a workflow share: variables, locks on paths, and
