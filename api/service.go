@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -86,7 +85,6 @@ func (s *Service) As(c Caller) *Session { return &Session{s: s, caller: c} }
 type Session struct {
 	s      *Service
 	caller Caller
-	worker atomic.Pointer[protocol.Holder] // that claimed last, and its key as its host
 }
 
 var (

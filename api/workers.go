@@ -250,35 +250,16 @@ func (c *Session) Leave(ctx context.Context, p Presence) error {
 // Reconnected receives, coalesced, after the connection to the engine came back.
 func (c *Session) Reconnected(ctx context.Context) <-chan struct{} { return c.s.b.Reconnected(ctx) }
 
-// claimant checks a request, and returns its holder. A worker in this process claims often, so its
-// holder is made once.
-func (c *Session) claimant(r *ClaimMany) (protocol.Holder, error) {
-	if r.Most < 1 || r.Most > OffersMax {
-		return protocol.Holder{}, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
-	}
-	last := c.worker.Load()
-	if last == nil || last.Host != r.Key || last.Agent != r.Agent || last.LeaseMS != r.Lease.Milliseconds() {
-		holder, err := holderOf(r.Agent, r.Key, r.Lease.Milliseconds())
-		if err != nil {
-			return holder, err
-		}
-		known := holder
-		known.Host = r.Key
-		c.worker.Store(&known)
-		last = &known
-	}
-	holder := *last
-	holder.Host = ""
-	return holder, nil
-}
-
 // ClaimMany implements Workers. If ctx ends, the wait ends, and unclaimed offers are released;
 // claims that have begun are finished and returned.
 func (c *Session) ClaimMany(ctx context.Context, r ClaimMany) (Claims, error) {
 	if err := c.mayWork("ClaimMany", r.Agent); err != nil {
 		return Claims{}, err
 	}
-	holder, err := c.claimant(&r)
+	if r.Most < 1 || r.Most > OffersMax {
+		return Claims{}, invalid("most", "is %d, must be 1 to %d", r.Most, OffersMax)
+	}
+	holder, err := holderOf(r.Agent, r.Key, r.Lease.Milliseconds())
 	if err != nil {
 		return Claims{}, err
 	}
