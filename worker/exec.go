@@ -237,13 +237,9 @@ func NewExec(cfg ExecConfig) (*Exec, error) {
 
 // Handle runs the program once. It implements Handler.
 func (e *Exec) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
-	since, err := h.since(ctx)
+	since, input, err := h.document(ctx)
 	if err != nil {
 		return protocol.Result{}, err
-	}
-	input, err := brief.Document(h.Raw, since)
-	if err != nil {
-		return protocol.Result{}, Permanent(err)
 	}
 	dir, done, err := newScratch()
 	if err != nil {
@@ -535,6 +531,15 @@ func checkRegular(info os.FileInfo) error {
 		what = "a device"
 	}
 	return fmt.Errorf("is %s; only a regular file is read", what)
+}
+
+// document returns the history of a handoff, and its package with that.
+func (h Handoff) document(ctx context.Context) (since brief.Since, document []byte, err error) {
+	if since, err = h.since(ctx); err != nil {
+		return since, nil, err
+	}
+	document, err = brief.Document(h.Raw, since)
+	return since, document, Permanent(err)
 }
 
 // since returns the history of a handoff since it was submitted, with the current variables of its

@@ -173,9 +173,7 @@ func (e *Exec) result(h Handoff, p *program, awaitDir string) protocol.Result {
 		err = addAwaited(&read.Result, h, awaitDir)
 	}
 	if err != nil {
-		kept := protocol.ResultFromText(printed)
-		kept.Malformed = err.Error()
-		return kept
+		return malformed(printed, err.Error())
 	}
 	if read.Result.Awaits() && len(bytes.TrimSpace(printed)) == 0 { // its children are in its directory
 		read.Result.SetAside = ""
@@ -196,9 +194,17 @@ func (e *Exec) result(h Handoff, p *program, awaitDir string) protocol.Result {
 // tooLarge is the result of a program that has written more than it may: malformed, with the first
 // part of the output. To run it again would cost as much, and the output would get no smaller.
 func (p *program) tooLarge() protocol.Result {
-	kept := p.stdout.buf.Bytes()
-	result := protocol.ResultFromText(kept[:min(len(kept), outputKeptBytes)])
-	result.Malformed = p.tooLargeWords()
+	return p.tooLargeOf(p.stdout.buf.Bytes())
+}
+
+func (p *program) tooLargeOf(kept []byte) protocol.Result {
+	return malformed(kept[:min(len(kept), outputKeptBytes)], p.tooLargeWords())
+}
+
+// malformed is the result of an output that is kept as it came.
+func malformed(kept []byte, why string) protocol.Result {
+	result := protocol.ResultFromText(kept)
+	result.Malformed = why
 	return result
 }
 
@@ -215,9 +221,7 @@ func (p *program) unreadAck(ackFile string, err error) protocol.Result {
 	if len(bytes.TrimSpace(kept)) == 0 {
 		kept, _ = ackBytes(ackFile)
 	}
-	result := protocol.ResultFromText(kept)
-	result.Malformed = protocol.CutText("the acknowledgement in HANDOFF_ACK_FILE cannot be read: "+err.Error(), protocol.FailureBytesMax)
-	return result
+	return malformed(kept, protocol.CutText("the acknowledgement in HANDOFF_ACK_FILE cannot be read: "+err.Error(), protocol.FailureBytesMax))
 }
 
 // failure makes the error of an exit code for a failed attempt.

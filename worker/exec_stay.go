@@ -127,13 +127,9 @@ type stayEnd struct {
 
 // Handle gives the handoff to a program that has none. It implements Handler.
 func (s *Stay) Handle(ctx context.Context, h Handoff) (protocol.Result, error) {
-	since, err := h.since(ctx)
+	since, document, err := h.document(ctx)
 	if err != nil {
 		return protocol.Result{}, err
-	}
-	document, err := brief.Document(h.Raw, since)
-	if err != nil {
-		return protocol.Result{}, Permanent(err)
 	}
 	limit, _ := h.Limit()
 	line, err := protocol.Marshal(stayInput{h.Ticket, h.Agent, h.Attempt, h.Fence, h.lease(), limit, h.Deadline(),
@@ -221,7 +217,7 @@ func (s *Stay) slot() {
 		switch {
 		case one.job == nil:
 		case one.over != nil:
-			one.job.done <- stayEnd{result: one.tooLargeLine()}
+			one.job.done <- stayEnd{result: one.tooLargeOf(one.over)}
 		default:
 			one.job.done <- stayEnd{err: err}
 		}
@@ -273,12 +269,6 @@ func (one *stayed) readLines(r io.Reader) {
 			return
 		}
 	}
-}
-
-func (one *stayed) tooLargeLine() protocol.Result {
-	result := protocol.ResultFromText(one.over[:min(len(one.over), outputKeptBytes)])
-	result.Malformed = one.tooLargeWords()
-	return result
 }
 
 // converse gives the program handoffs until it ends, or Stay does.
@@ -369,13 +359,11 @@ func (one *stayed) saidOf(line []byte) *stayEnd {
 		one.logLine("stdout", line)
 		return nil
 	}
-	malformed := func(err error) *stayEnd {
-		kept := protocol.ResultFromText(line)
-		kept.Malformed = protocol.CutText(err.Error(), protocol.FailureBytesMax)
-		return &stayEnd{result: kept}
+	broken := func(err error) *stayEnd {
+		return &stayEnd{result: malformed(line, protocol.CutText(err.Error(), protocol.FailureBytesMax))}
 	}
 	if err := json.Unmarshal(line, &said); err != nil {
-		return malformed(fmt.Errorf("a line of the program is no JSON: %w", err))
+		return broken(fmt.Errorf("a line of the program is no JSON: %w", err))
 	}
 	if said.Ticket != "" && said.Ticket != one.job.h.Ticket {
 		one.logLine("stdout of an earlier handoff", line)
@@ -385,19 +373,18 @@ func (one *stayed) saidOf(line []byte) *stayEnd {
 	case said.Result != nil:
 		result, err := protocol.DecodeResult(said.Result)
 		if err != nil {
-			return malformed(err)
+			return broken(err)
 		}
 		return &stayEnd{result: result}
 	case said.Ack != nil:
 		s, err := saidInJSON(said.Ack)
-		if err == nil {
-			if err = s.decision(); err == nil {
-				err = protocol.Errorf(protocol.CodeInvalid, "ack.status", "is accepted, which ends no handoff: write a result")
-			} else {
-				return &stayEnd{err: err}
-			}
+		if err != nil {
+			return broken(err)
 		}
-		return malformed(err)
+		if decided := s.decision(); decided != nil {
+			return &stayEnd{err: decided}
+		}
+		return broken(protocol.Errorf(protocol.CodeInvalid, "ack.status", "is accepted, which ends no handoff: write a result"))
 	case said.Fail != nil:
 		f := said.Fail
 		return &stayEnd{err: &Failure{Err: errors.New(cmp.Or(f.Message, "the program has failed it")), Code: f.Code,
@@ -413,5 +400,5 @@ func (one *stayed) saidOf(line []byte) *stayEnd {
 		one.job.mu.Unlock()
 		return nil
 	}
-	return malformed(errors.New("a line of a program that stays has one of progress, extend_ms, result, ack, fail; a result is {\"result\": {\"body\": …}}"))
+	return broken(errors.New("a line of a program that stays has one of progress, extend_ms, result, ack, fail; a result is {\"result\": {\"body\": …}}"))
 }
