@@ -353,9 +353,7 @@ type inboxRequest struct {
 	Agent string `json:"agent,omitempty"`
 }
 
-func inbox(s *Session, ctx context.Context, r inboxRequest) ([]broker.Waiting, error) {
-	return s.Inbox(ctx, r.Agent)
-}
+func (r inboxRequest) arg() string { return r.Agent }
 
 // DeadLetters returns the unsuccessful closed handoffs, in the order of their ends. Without an
 // index it reads the heads of all handoffs.

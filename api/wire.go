@@ -31,20 +31,25 @@ type (
 	}
 )
 
+func (r ticketRequest) arg() string { return r.Ticket }
+func (r agentRequest) arg() string  { return r.Agent }
+func (r nameRequest) arg() string   { return r.Name }
+
+// one adapts a method of one argument to a request that has it.
+func one[Q interface{ arg() string }, A any](do func(*Session, context.Context, string) (A, error)) func(*Session, context.Context, Q) (A, error) {
+	return func(s *Session, ctx context.Context, r Q) (A, error) { return do(s, ctx, r.arg()) }
+}
+
+// two adapts a method of two arguments to a request that has them.
+func two[Q interface{ args() (string, V) }, V, A any](do func(*Session, context.Context, string, V) (A, error)) func(*Session, context.Context, Q) (A, error) {
+	return func(s *Session, ctx context.Context, r Q) (A, error) {
+		subject, value := r.args()
+		return do(s, ctx, subject, value)
+	}
+}
+
 func bare[A any](do func(*Session, context.Context) (A, error)) func(*Session, context.Context, noRequest) (A, error) {
 	return func(s *Session, ctx context.Context, _ noRequest) (A, error) { return do(s, ctx) }
-}
-
-func byTicket[A any](do func(*Session, context.Context, string) (A, error)) func(*Session, context.Context, ticketRequest) (A, error) {
-	return func(s *Session, ctx context.Context, r ticketRequest) (A, error) { return do(s, ctx, r.Ticket) }
-}
-
-func byAgent[A any](do func(*Session, context.Context, string) (A, error)) func(*Session, context.Context, agentRequest) (A, error) {
-	return func(s *Session, ctx context.Context, r agentRequest) (A, error) { return do(s, ctx, r.Agent) }
-}
-
-func byName[A any](do func(*Session, context.Context, string) (A, error)) func(*Session, context.Context, nameRequest) (A, error) {
-	return func(s *Session, ctx context.Context, r nameRequest) (A, error) { return do(s, ctx, r.Name) }
 }
 
 type submitRequest struct {
@@ -166,6 +171,8 @@ type leaseRequest struct {
 	Lease string `json:"lease"`
 }
 
+func (r leaseRequest) arg() string { return r.Lease }
+
 type acknowledgeRequest struct {
 	Lease string          `json:"lease"`
 	Ack   json.RawMessage `json:"ack"`
@@ -206,18 +213,14 @@ type decideRequest struct {
 	Decision protocol.WorkDecision `json:"decision"`
 }
 
-func recordDecision(s *Session, ctx context.Context, r decideRequest) (protocol.State, error) {
-	return s.Decide(ctx, r.Lease, r.Decision)
-}
+func (r decideRequest) args() (string, protocol.WorkDecision) { return r.Lease, r.Decision }
 
 type spendRequest struct {
 	Lease string         `json:"lease"`
 	Usage protocol.Usage `json:"usage"`
 }
 
-func spend(s *Session, ctx context.Context, r spendRequest) (protocol.State, error) {
-	return s.Spend(ctx, r.Lease, r.Usage)
-}
+func (r spendRequest) args() (string, protocol.Usage) { return r.Lease, r.Usage }
 
 type completeRequest struct {
 	Lease  string          `json:"lease"`
@@ -342,9 +345,7 @@ type awaitRequest struct {
 	Tickets []string `json:"tickets,omitempty"`
 }
 
-func await(s *Session, ctx context.Context, r awaitRequest) (protocol.State, error) {
-	return s.Await(ctx, r.Lease, r.Tickets)
-}
+func (r awaitRequest) args() (string, []string) { return r.Lease, r.Tickets }
 
 type findRequest struct {
 	Prefix string `json:"prefix"`
@@ -377,9 +378,7 @@ type findAgentsRequest struct {
 	Most int    `json:"most"`
 }
 
-func findAgents(s *Session, ctx context.Context, r findAgentsRequest) (Matches, error) {
-	return s.FindAgents(ctx, r.Task, r.Most)
-}
+func (r findAgentsRequest) args() (string, int) { return r.Task, r.Most }
 
 type recommendRequest struct {
 	From string `json:"from"`
@@ -405,31 +404,21 @@ type openRequest struct {
 	Limits protocol.WorkspaceLimits `json:"limits"`
 }
 
-func openWorkspace(s *Session, ctx context.Context, r openRequest) (protocol.Workspace, error) {
-	return s.OpenWorkspace(ctx, r.Name, r.Limits)
-}
+func (r openRequest) args() (string, protocol.WorkspaceLimits) { return r.Name, r.Limits }
 
 type resolveRequest struct {
 	Name string `json:"name"`
 	SetVariables
 }
 
-func resolveVariables(s *Session, ctx context.Context, r resolveRequest) (protocol.Workspace, error) {
-	return s.ResolveVariables(ctx, r.Name, r.SetVariables)
-}
+func (r resolveRequest) args() (string, SetVariables) { return r.Name, r.SetVariables }
 
 type setVariablesRequest struct {
 	Lease string `json:"lease"`
 	SetVariables
 }
 
-func setVariables(s *Session, ctx context.Context, r setVariablesRequest) (protocol.Workspace, error) {
-	return s.SetVariables(ctx, r.Lease, r.SetVariables)
-}
-
-func heldWorkspace(s *Session, ctx context.Context, r leaseRequest) (protocol.Workspace, error) {
-	return s.HeldWorkspace(ctx, r.Lease)
-}
+func (r setVariablesRequest) args() (string, SetVariables) { return r.Lease, r.SetVariables }
 
 type lockRequest struct {
 	Lease  string              `json:"lease"`
@@ -461,22 +450,14 @@ type unlockRequest struct {
 	Paths []protocol.LockPath `json:"paths,omitempty"`
 }
 
-func unlock(s *Session, ctx context.Context, r unlockRequest) (protocol.State, error) {
-	return s.Unlock(ctx, r.Lease, r.Paths)
-}
+func (r unlockRequest) args() (string, []protocol.LockPath) { return r.Lease, r.Paths }
 
 type interveneRequest struct {
 	Ticket string `json:"ticket"`
 	Reason string `json:"reason,omitempty"`
 }
 
-func rollBack(s *Session, ctx context.Context, r interveneRequest) (protocol.State, error) {
-	return s.RollBack(ctx, r.Ticket, r.Reason)
-}
-
-func dismiss(s *Session, ctx context.Context, r interveneRequest) (protocol.State, error) {
-	return s.Dismiss(ctx, r.Ticket, r.Reason)
-}
+func (r interveneRequest) args() (string, string) { return r.Ticket, r.Reason }
 
 type takeRequest struct {
 	Ticket  string `json:"ticket"`
@@ -496,9 +477,7 @@ type raiseRequest struct {
 	More   protocol.Amounts `json:"more"`
 }
 
-func raise(s *Session, ctx context.Context, r raiseRequest) (protocol.State, error) {
-	return s.Raise(ctx, r.Ticket, r.More)
-}
+func (r raiseRequest) args() (string, protocol.Amounts) { return r.Ticket, r.More }
 
 type attentionRequest struct {
 	Also []string `json:"also,omitempty"`
