@@ -97,7 +97,7 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 	if _, err := integrity.ReadFile(filepath.Join(g.cfg.dir, seenFile), &g.known); err != nil {
 		return err
 	}
-	evidence, err := index.OpenEvidence(ctx, filepath.Join(g.cfg.dir, indexFile))
+	evidence, err := index.OpenEvidence(filepath.Join(g.cfg.dir, indexFile))
 	if err != nil {
 		return err
 	}

@@ -172,11 +172,8 @@ func positionOf(m ledgerPosition, end broker.LedgerInfo, endKnown bool) ask.Posi
 		return s
 	}
 	s.Behind = end.Behind(m.next)
-	s.Complete = s.Behind == 0
-	if !s.Complete {
-		if !m.at.IsZero() {
-			s.BehindMS = max(0, time.Since(m.at).Milliseconds())
-		}
+	if s.Complete = s.Behind == 0; !s.Complete && !m.at.IsZero() {
+		s.BehindMS = max(0, time.Since(m.at).Milliseconds())
 	}
 	return s
 }

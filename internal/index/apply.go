@@ -116,7 +116,6 @@ func (b *batch) applySteps(ctx context.Context, steps []step) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = read.Close() }()
 	for i := range steps {
 		s := &steps[i]
 		if s.ticket == uuid.Nil {
@@ -326,26 +325,15 @@ func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) 
 // write stores the rows. New rows go in the order of their ids, which is fastest for the search
 // engine.
 func (b *batch) write(ctx context.Context) error {
-	insert, err := b.tx.PrepareContext(ctx, rowInsert)
-	if err != nil {
-		return err
+	var insert, update, text, past *sql.Stmt // the end of the transaction closes them
+	for query, statement := range map[string]**sql.Stmt{rowInsert: &insert, rowUpdate: &update,
+		"INSERT INTO text (rowid, words) VALUES (?, ?)":             &text,
+		"INSERT OR IGNORE INTO past (handoff, agent) VALUES (?, ?)": &past} {
+		var err error
+		if *statement, err = b.tx.PrepareContext(ctx, query); err != nil {
+			return err
+		}
 	}
-	defer func() { _ = insert.Close() }()
-	update, err := b.tx.PrepareContext(ctx, rowUpdate)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = update.Close() }()
-	text, err := b.tx.PrepareContext(ctx, "INSERT INTO text (rowid, words) VALUES (?, ?)")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = text.Close() }()
-	past, err := b.tx.PrepareContext(ctx, "INSERT OR IGNORE INTO past (handoff, agent) VALUES (?, ?)")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = past.Close() }()
 	slices.SortFunc(b.order, func(a, b *pendingRow) int { return cmp.Compare(a.id, b.id) })
 	for _, l := range b.order {
 		changing, err := l.stateColumns()

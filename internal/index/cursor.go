@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -56,13 +55,4 @@ func hashOf(question ...any) []byte {
 	}
 	sum := sha256.Sum256(body)
 	return sum[:cursorHash]
-}
-
-func listHash(q ask.ListQuery) []byte { return hashOf(q.Filter, sortOf(q)) }
-
-func sortOf(q ask.ListQuery) ask.Sort {
-	if q.Sort == "" {
-		return ask.SortNewest
-	}
-	return q.Sort
 }

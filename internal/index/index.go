@@ -115,6 +115,11 @@ func (ix *Index) openStore() (*store, error) {
 			return nil, fmt.Errorf("put the damaged index aside: %w", err)
 		}
 	}
+	return ix.newStore()
+}
+
+// newStore makes a file in place of the old one.
+func (ix *Index) newStore() (*store, error) {
 	if err := removeFiles(ix.path); err != nil {
 		return nil, fmt.Errorf("remove the old index: %w", err)
 	}
@@ -180,20 +185,21 @@ func (ix *Index) rebuild(why error) error {
 	if _, err := fileVersion(ix.path); err != nil {
 		return err
 	}
-	if err := removeFiles(ix.path); err != nil {
-		return fmt.Errorf("remove the old index: %w", err)
-	}
-	st, err := createStore(ix.path)
+	st, err := ix.newStore()
 	if err != nil {
 		return err
 	}
+	return ix.install(st, ix.rebuilds+1)
+}
+
+// install lets questions have a store, unless the index has ended.
+func (ix *Index) install(st *store, rebuilds int64) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.ended != nil {
 		return errors.Join(ix.ended, st.close())
 	}
-	ix.store = st
-	ix.rebuilds++
+	ix.store, ix.rebuilds = st, rebuilds
 	ix.notifyLocked()
 	return nil
 }

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -16,7 +17,9 @@ func (ix *Index) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, err
 	if err := q.Validate(); err != nil {
 		return ask.ListAnswer{}, err
 	}
-	after, err := decodeCursor(q.Cursor, listHash(q))
+	q.Sort = cmp.Or(q.Sort, ask.SortNewest)
+	hash := hashOf(q.Filter, q.Sort)
+	after, err := decodeCursor(q.Cursor, hash)
 	if err != nil {
 		return ask.ListAnswer{}, err
 	}
@@ -25,8 +28,8 @@ func (ix *Index) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, err
 		if err != nil {
 			return err
 		}
-		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, listHash(q), v.plainRow, func(limit int) (string, []any) {
-			return s.pageQuery(sortOf(q), after, limit)
+		a.Handoffs, a.Cursor, err = pageOf(v, q.Limit, hash, func(rows *sql.Rows) (ask.Row, cursor, error) { return v.row(rows) }, func(limit int) (string, []any) {
+			return s.pageQuery(q.Sort, after, limit)
 		})
 		return err
 	})
@@ -55,9 +58,6 @@ func (s selection) pageQuery(sort ask.Sort, after *cursor, limit int) (string, [
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,
 	coalesce(workflow, ''), coalesce(conversation, ''), coalesce(task, ''), coalesce(variant, ''), parent, family, return_of, origin, description, why,
 	submitted, updated, closed, queue_ms, work_ms, whole_ms, tokens, cost, gate, gated, marks`
-
-// plainRow reads the columns of rowColumns.
-func (v view) plainRow(rows *sql.Rows) (ask.Row, cursor, error) { return v.row(rows) }
 
 // row reads the columns of rowColumns, and more columns after them.
 func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,25 +99,22 @@ var errLedgerShorter = errors.New("the ledger has lost its end; the doctor has m
 // recover handles an error of follow. It returns the error that remains, and whether it is fatal.
 func (ix *Index) recover(err error) (left error, fatal bool) {
 	st, _ := ix.current()
+	var changed error
+	if st != nil {
+		changed = st.filesUnchanged()
+		st.release()
+	}
 	var write *writeError
 	switch {
 	case st != nil && errors.Is(err, errLedgerShorter):
-		st.release()
 		return err, false
 	case st == nil, isDamage(err), errors.Is(err, broker.ErrLedgerChanged):
-		if st != nil {
-			st.release()
-		}
 		left = ix.rebuild(err)
 	case errors.As(err, &write): // its memory may be ahead of its file
-		st.release()
 		left = ix.reopen(err)
+	case changed == nil:
+		return err, false
 	default:
-		changed := st.filesUnchanged()
-		st.release()
-		if changed == nil {
-			return err, false
-		}
 		left = ix.rebuild(changed)
 	}
 	return left, errors.Is(left, errNewer) || errors.Is(left, errForeign) || errors.Is(left, errClosed)
@@ -130,14 +128,7 @@ func (ix *Index) reopen(why error) error {
 		return err
 	}
 	st.checkDuplicates = old != nil && old.checkDuplicates || strings.Contains(why.Error(), "constraint failed")
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if ix.ended != nil {
-		return errors.Join(ix.ended, st.close())
-	}
-	ix.store = st
-	ix.notifyLocked()
-	return why
+	return cmp.Or(ix.install(st, ix.rebuilds), why)
 }
 
 // writeError is an error of writing the file.

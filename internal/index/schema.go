@@ -1,7 +1,8 @@
 package index
 
 import (
-	"strings"
+	"fmt"
+	"slices"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -109,13 +110,8 @@ var (
 )
 
 func (w words[T]) number(word T) int {
-	if word == "" {
-		return 0
-	}
-	for i, known := range w {
-		if known == word {
-			return i + 1
-		}
+	if i := slices.Index(w, word); word == "" || i >= 0 {
+		return i + 1
 	}
 	return unknownWord
 }
@@ -129,20 +125,4 @@ func (w words[T]) word(number int) T {
 
 // allWords lists the words of all numbers in a file. A file with other words is from an older
 // version.
-var allWords = func() string {
-	var all []string
-	add(&all, phases)
-	add(&all, outcomes)
-	add(&all, priorities)
-	add(&all, types)
-	add(&all, inboxReasons)
-	add(&all, gates)
-	return strings.Join(all, " ")
-}()
-
-func add[T ~string](all *[]string, w words[T]) {
-	for _, word := range w {
-		*all = append(*all, string(word))
-	}
-	*all = append(*all, ".")
-}
+var allWords = fmt.Sprint(phases, outcomes, priorities, types, inboxReasons, gates)
