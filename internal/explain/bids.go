@@ -43,13 +43,15 @@ func bids(said protocol.AwardTerms) string {
 // handoff that asks for none.
 func Bidding(s protocol.State) string {
 	b := s.Bidding
-	switch {
-	case b == nil:
+	if b == nil {
 		return ""
+	}
+	asked := Is(enumerate(b.Calls), len(b.Calls))
+	switch {
 	case b.AwardedAt.IsZero() && s.Closed:
-		return fmt.Sprintf("%s asked, and it closed before they were compared", are(b.Calls))
+		return fmt.Sprintf("%s asked, and it closed before they were compared", asked)
 	case b.AwardedAt.IsZero():
-		return fmt.Sprintf("%s asked, until %s", are(b.Calls), Instant(b.Until))
+		return fmt.Sprintf("%s asked, until %s", asked, Instant(b.Until))
 	case b.Winner == "":
 		return fmt.Sprintf("too few: %d of %d", len(b.Bids), s.Bids.Fewest())
 	}
@@ -83,11 +85,4 @@ func BidAnswer(answer protocol.BidAnswer, agent string) string {
 		return "the bid lost"
 	}
 	return ""
-}
-
-func are(agents []string) string {
-	if len(agents) == 1 {
-		return agents[0] + " is"
-	}
-	return enumerate(agents) + " are"
 }

@@ -160,7 +160,7 @@ func together(e protocol.Event) (words string, own bool) {
 		words = barredText(e)
 	case *protocol.Gated:
 		if len(e.Calls) > 0 {
-			words = fmt.Sprintf("before the first offer: %s asked for a bid, until %s", are(e.Calls), Instant(e.Until))
+			words = fmt.Sprintf("before the first offer: %s asked for a bid, until %s", Is(enumerate(e.Calls), len(e.Calls)), Instant(e.Until))
 			break
 		}
 		asked := ""

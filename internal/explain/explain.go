@@ -77,10 +77,11 @@ const (
 
 // Reasons to wait that Explain finds in the directory, in addition to those of lifecycle.
 const (
-	WaitWorker lifecycle.Wait = "worker" // no worker of its agent is running
-	WaitResume lifecycle.Wait = "resume" // its agent is paused
-	WaitSlot   lifecycle.Wait = "slot"   // all workers of its agent are busy
-	WaitPoll   lifecycle.Wait = "poll"   // its agent has no worker, only a program that polls
+	WaitWorker  lifecycle.Wait = "worker"  // no worker of its agent is running
+	WaitResume  lifecycle.Wait = "resume"  // its agent is paused
+	WaitSlot    lifecycle.Wait = "slot"    // all workers of its agent are busy
+	WaitPoll    lifecycle.Wait = "poll"    // its agent has no worker, only a program that polls
+	WaitBreaker lifecycle.Wait = "breaker" // the circuit breaker of its agent blocks the handoff
 )
 
 // explainer builds an explanation.
@@ -198,13 +199,16 @@ func (x *explainer) pending() {
 	case s.Held():
 		x.claimed()
 	case s.Agent == protocol.Human:
-		x.forPerson()
+		x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
+		x.goesBack()
+		x.addActions(personActions(s)...)
 	case x.keptBack():
-	case s.Agent == "" && s.Target.Agent != "":
-		x.say("It has waited %s for a worker of %s; there was none when it was submitted.", x.span(s.SubmittedAt), s.Target.Agent)
-		x.suggest("see who can do what", OpAgents)
 	case s.Agent == "":
-		x.say("It has waited %s for an agent that can do it (%s); there was none when it was submitted.", x.span(s.SubmittedAt), s.TargetWords())
+		lacks := fmt.Sprintf("an agent that can do it (%s)", s.TargetWords())
+		if s.Target.Agent != "" {
+			lacks = "a worker of " + s.Target.Agent
+		}
+		x.say("It has waited %s for %s; there was none when it was submitted.", x.span(s.SubmittedAt), lacks)
 		x.suggest("see who can do what", OpAgents)
 	default:
 		x.queued()
@@ -221,13 +225,6 @@ func (x *explainer) claimed() {
 	}
 	x.say("%s claimed it %s and has not accepted or refused it yet.", who, x.at(s.ClaimedAt))
 	x.say("Should it stop answering for %s, others may have it.", millisSpoken(s.LeaseMS))
-}
-
-func (x *explainer) forPerson() {
-	s := x.State
-	x.say("It has waited %s for a person to take it.", x.span(s.OfferedAt))
-	x.goesBack()
-	x.addActions(personActions(s)...)
 }
 
 // goesBack names the absent agents that get the handoff back as soon as one of them has a worker.
@@ -256,7 +253,7 @@ func (x *explainer) queued() {
 	polled, polls := x.Directory.Polled(s.Agent)
 	why, _ := x.Directory.Unavailable(profile)
 	waited := fmt.Sprintf("It has waited %s for %s", x.span(s.OfferedAt), s.Agent)
-	ahead := x.aheadWords()
+	ahead, workers := x.aheadWords(), Is(Count(live, "worker"), live)
 	if len(x.Circle) > 0 {
 		x.say("It is in a deadlock: the handoffs that hold the slots of %s wait for it, in a circle of %s. A supervisor takes the youngest of them out once it has waited for %s.", s.Agent, Count(len(x.Circle), "handoff"), Spoken(lifecycle.AckTimeout(s)))
 	}
@@ -292,9 +289,9 @@ func (x *explainer) queued() {
 		case slots == live:
 			all = "all of them are busy"
 		}
-		x.say("%s: %s running, %s%s.", waited, areWorkers(live), all, After(", ", ahead))
+		x.say("%s: %s running, %s%s.", waited, workers, all, After(", ", ahead))
 	default:
-		x.say("%s: %s running, with %d of %s free%s.", waited, areWorkers(live), slots-busy, Count(slots, "slot"), After(", ", ahead))
+		x.say("%s: %s running, with %d of %s free%s.", waited, workers, slots-busy, Count(slots, "slot"), After(", ", ahead))
 		switch {
 		case x.Ahead > 0:
 		case x.Now.Sub(s.OfferedAt) > unexpected:
@@ -330,10 +327,9 @@ func (x *explainer) aheadWords() string {
 	switch {
 	case x.Ahead == 0:
 		return "and it is the next one"
-	case x.Ahead == 1:
-		return "and 1 handoff is ahead of it"
-	case x.Ahead > 1:
-		return fmt.Sprintf("and %d handoffs are ahead of it", x.Ahead)
+	case x.Ahead > 0:
+		n := int(x.Ahead)
+		return "and " + Is(Count(n, "handoff"), n) + " ahead of it"
 	case x.Depth > 1:
 		return fmt.Sprintf("and %d handoffs are in its queue, those being worked on included", x.Depth)
 	}
@@ -465,11 +461,8 @@ func (x *explainer) group() {
 		well, not = "in favour", "not"
 	}
 	ends := "of which none has ended yet"
-	switch {
-	case ended == 1:
-		ends = fmt.Sprintf("of which 1 has ended (%d %s, %d %s)", succeeded, well, ended-succeeded, not)
-	case ended > 1:
-		ends = fmt.Sprintf("of which %d have ended (%d %s, %d %s)", ended, succeeded, well, ended-succeeded, not)
+	if ended > 0 {
+		ends = fmt.Sprintf("of which %s ended (%d %s, %d %s)", Has(fmt.Sprint(ended), ended), succeeded, well, ended-succeeded, not)
 	}
 	x.say("It is a group of %d, %s.", s.Aggregate.Size, ends)
 	x.say("It still waits for %s: %s.", ofThem(open, s.Aggregate.Size), x.relatives(open, "member"))
@@ -492,14 +485,14 @@ func (x *explainer) retrying() {
 // refused explains a handoff that no other agent can take.
 func (x *explainer) refused() {
 	s := x.State
-	why := x.because(cmp.Or(s.Message, s.Reason))
-	if s.Policy.OnNoTaker == protocol.NoTakerQueue {
-		x.say("%s refused it %s%s, and no other agent can do it.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
-		x.say("It goes to the first fit agent that turns up.")
-		x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
+	refused := fmt.Sprintf("%s refused it %s%s", sentence(Person(s.Agent)), x.at(s.UpdatedAt), x.because(cmp.Or(s.Message, s.Reason)))
+	if s.Policy.OnNoTaker != protocol.NoTakerQueue {
+		x.say("%s.", refused)
 		return
 	}
-	x.say("%s refused it %s%s.", sentence(Person(s.Agent)), x.at(s.UpdatedAt), why)
+	x.say("%s, and no other agent can do it.", refused)
+	x.say("It goes to the first fit agent that turns up.")
+	x.suggest(toAnother, OpReroute, "ticket", s.Ticket, "to", "")
 }
 
 // stopping explains a handoff that is being cancelled or rolled back.
@@ -573,9 +566,6 @@ func Complexity(s protocol.State) string {
 	}
 	return class + ", by a " + by
 }
-
-// WaitBreaker: the circuit breaker of its agent blocks the handoff.
-const WaitBreaker lifecycle.Wait = "breaker"
 
 // keptBack explains a breaker that blocks the handoff: its failures, its state, and the probe that
 // may close it. It returns false if no breaker blocks the handoff.

@@ -154,9 +154,7 @@ func (x *explainer) gate() {
 		for _, words := range keyWords(x.KeyUse, s.Ticket, x.Now, x.at) {
 			x.say("%s.", words)
 		}
-		if gate.First() == protocol.GateBudget {
-			x.e.Actions = append(x.e.Actions, raiseBudget(s))
-		}
+		x.addActions(gateActions(s)...)
 		return
 	}
 	approver := gate.Approver
@@ -168,16 +166,21 @@ func (x *explainer) gate() {
 		words += " (" + rules + ")"
 	}
 	x.say("%s; asked %s.", words, x.at(gate.Since))
-	x.suggest("approve it", OpApprove, "ticket", s.Ticket)
-	x.suggest("deny it", OpDeny, "ticket", s.Ticket, "reason", "")
+	x.addActions(gateActions(s)...)
 	if gate.Level > 0 {
 		x.say("The question has gone up %s, since it was not answered.", times(gate.Level))
 	}
 }
 
-// raiseBudget returns the action that raises the exhausted limit of a handoff.
-func raiseBudget(s protocol.State) Action {
-	return NewAction("raise its limit", OpRaise, "ticket", s.Ticket, "limit", lifecycle.ExhaustedBudget(s))
+// gateActions returns the actions that open the gate of a handoff, or close it for good.
+func gateActions(s protocol.State) []Action {
+	switch s.Gate.First() {
+	case protocol.GateApproval:
+		return []Action{onTicket(s, "approve it", OpApprove), onTicket(s, "deny it", OpDeny, "reason")}
+	case protocol.GateBudget:
+		return []Action{NewAction("raise its limit", OpRaise, "ticket", s.Ticket, "limit", lifecycle.ExhaustedBudget(s))}
+	}
+	return nil
 }
 
 // blockerWords names a handoff that blocks the locks of another.

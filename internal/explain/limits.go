@@ -82,7 +82,7 @@ func Depth(s protocol.State) string {
 func (x *explainer) limits() {
 	s := x.State
 	if words := Barred(s); words != "" {
-		x.say("%s.", strings.ToUpper(words[:1])+words[1:])
+		x.say("%s.", capital(words))
 	}
 	if words := Limits(s); words != "" && !s.Closed {
 		x.say("Of its limits there is %s.", words)

@@ -29,7 +29,7 @@ func (x *explainer) foresee() *Next {
 	s := x.State
 	f, ok := x.ahead(s, x.Now)
 	var reminder time.Time
-	for ok && onlyReminds(f.Events) {
+	for ok && len(f.Events) == 1 && f.Events[0].EventType() == protocol.EventReminded {
 		reminder, s = f.At, f.State
 		f, ok = x.ahead(s, f.At)
 	}
@@ -58,10 +58,6 @@ func (x *explainer) ahead(s protocol.State, from time.Time) (lifecycle.Foreseen,
 		return locks, true
 	}
 	return f, ok
-}
-
-func onlyReminds(events []protocol.Event) bool {
-	return len(events) == 1 && events[0].EventType() == protocol.EventReminded
 }
 
 // dependsOnOthers reports whether a decision may have become due just now because an agent came or
@@ -322,14 +318,9 @@ func (x *explainer) because(words string) string {
 func (x *explainer) relatives(open int, what string) string {
 	var parts []string
 	for _, r := range x.Open {
-		where := "about to be submitted"
-		who := ""
+		where, who := "about to be submitted", ""
 		if r.State.Ticket != "" {
-			where = stands(r.State)
-			who = Person(r.State.Agent)
-			if r.State.Agent == "" {
-				who = r.State.TargetWords()
-			}
+			where, who = stands(r.State), atAgent(r.State)
 		}
 		parts = append(parts, fmt.Sprintf("%s %d%s (%s)", what, r.N, After(", ", who), where))
 	}

@@ -89,25 +89,17 @@ func Ago(since, now time.Time) string {
 }
 
 // Is appends the form of "to be" that fits n things.
-func Is(words string, n int) string {
-	if n == 1 {
-		return words + " is"
-	}
-	return words + " are"
-}
+func Is(words string, n int) string { return agree(words, n, " is", " are") }
 
 // Has appends "has" or "have".
-func Has(words string, n int) string {
-	if n == 1 {
-		return words + " has"
-	}
-	return words + " have"
-}
+func Has(words string, n int) string { return agree(words, n, " has", " have") }
 
 // Was appends "was" or "were".
-func Was(words string, n int) string {
+func Was(words string, n int) string { return agree(words, n, " was", " were") }
+
+func agree(words string, n int, one, more string) string {
 	if n == 1 {
-		return words + " was"
+		return words + one
 	}
-	return words + " were"
+	return words + more
 }

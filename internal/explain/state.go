@@ -23,14 +23,14 @@ func phrase(words string, actions ...Action) Phrase { return Phrase{Words: words
 
 // onTicket returns an action on a handoff, with empty arguments that the reader fills in.
 func onTicket(s protocol.State, to, op string, open ...string) Action {
-	args := map[string]string{"ticket": s.Ticket}
+	a := NewAction(to, op, "ticket", s.Ticket)
 	for _, name := range open {
-		args[name] = ""
+		a.Args[name] = ""
 	}
 	if op == OpAnswer {
-		args["question"] = questionNumber(s)
+		a.Args["question"] = questionNumber(s)
 	}
-	return Action{To: to, Op: op, Args: args}
+	return a
 }
 
 // Phase returns the phase in words. A closed handoff has its outcome; an open one the gate that it
@@ -75,13 +75,7 @@ func WaitingFor(s protocol.State) Phrase {
 	}
 	switch s.Phase {
 	case protocol.AwaitingApproval:
-		if s.Gate.First() == protocol.GateApproval {
-			return phrase(gateWords(s), onTicket(s, "approve it", OpApprove), onTicket(s, "deny it", OpDeny, "reason"))
-		}
-		if s.Gate.First() == protocol.GateBudget {
-			return phrase(gateWords(s), raiseBudget(s))
-		}
-		return phrase(gateWords(s))
+		return phrase(gateWords(s), gateActions(s)...)
 	case protocol.AwaitingSource:
 		return phrase(fmt.Sprintf("%s to complete %s, from which it follows", s.Source, s.Parent))
 	case protocol.Pending:
@@ -99,7 +93,7 @@ func WaitingFor(s protocol.State) Phrase {
 			return phrase("an agent that is fit and has not refused it", onTicket(s, toAnother, OpReroute, "to"))
 		}
 	}
-	return phrase("a supervisor to decide", Action{To: "start a supervisor", Op: OpSupervise})
+	return phrase("a supervisor to decide", NewAction("start a supervisor", OpSupervise))
 }
 
 // override returns a sentence about the rules that a person overrode to choose the agent. It is
@@ -149,21 +143,15 @@ func personActions(s protocol.State) []Action {
 }
 
 func waitingForCondition(s protocol.State) Phrase {
-	switch awaited := awaitedTickets(s); {
-	case len(awaited) > 0:
-		return phrase(fmt.Sprintf("the children of %s to end: %s", s.Agent, Some(awaited)))
-	case s.Conditions == nil:
+	if s.Children != nil {
+		if awaited := ChildTickets(s, s.Children.Awaited.Without(s.Children.Closed)); len(awaited) > 0 {
+			return phrase(fmt.Sprintf("the children of %s to end: %s", s.Agent, Some(awaited)))
+		}
+	}
+	if s.Conditions == nil {
 		return phrase(fmt.Sprintf("%s, who takes it at %s", s.Agent, Instant(s.RetryAt)))
 	}
 	return phrase(fmt.Sprintf("an answer to %s, who needs %s", s.Agent, Needs(*s.Conditions)), NewAction("answer", OpAnswer, answerArgs(s)...))
-}
-
-// awaitedTickets returns the open children that a suspended handoff waits for.
-func awaitedTickets(s protocol.State) []string {
-	if s.Children == nil {
-		return nil
-	}
-	return ChildTickets(s, s.Children.Awaited.Without(s.Children.Closed))
 }
 
 // ChildTickets returns the tickets of the children with these ordinals.
@@ -388,7 +376,7 @@ func Warning(s protocol.State) Phrase {
 // undeliveredAction returns the action that explains the first undelivered child.
 func undeliveredAction(s protocol.State) []Action {
 	for _, ticket := range undelivered(s) {
-		return []Action{{To: "see where it is", Op: OpWhy, Args: map[string]string{"ticket": ticket}}}
+		return []Action{NewAction("see where it is", OpWhy, "ticket", ticket)}
 	}
 	return nil
 }
@@ -404,14 +392,11 @@ func undelivered(s protocol.State) []string {
 // undeliveredWords names children that had no agent when they were handed off. They may have one by
 // now.
 func undeliveredWords(s protocol.State) string {
-	switch tickets := undelivered(s); len(tickets) {
-	case 0:
+	tickets := undelivered(s)
+	if len(tickets) == 0 {
 		return ""
-	case 1:
-		return tickets[0] + " could not be delivered at once"
-	default:
-		return Some(tickets) + " could not be delivered at once"
 	}
+	return Some(tickets) + " could not be delivered at once"
 }
 
 // malformed reports whether the result that is kept for a handoff is malformed.

@@ -9,12 +9,10 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// plainly replaces reasons of the core by plain words.
-var plainly = strings.NewReplacer(
-	"the worker that had it is gone", "its worker stopped answering",
-)
-
-func plain(message string) string { return plainly.Replace(message) }
+// plain replaces a reason of the core by plain words.
+func plain(message string) string {
+	return strings.ReplaceAll(message, "the worker that had it is gone", "its worker stopped answering")
+}
 
 // wordsShown bounds the characters of a quoted reason.
 const wordsShown = 300
@@ -49,13 +47,6 @@ func sentence(words string) string {
 }
 
 func capital(words string) string { return strings.ToUpper(words[:1]) + words[1:] }
-
-func areWorkers(n int) string {
-	if n == 1 {
-		return "1 worker is"
-	}
-	return fmt.Sprintf("%d workers are", n)
-}
 
 func partOfIt(n int) string {
 	if n == 1 {
