@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -37,15 +35,10 @@ type Conversation struct {
 // be small: a package may be large.
 func Turns(ctx context.Context, r Reader, rows []ask.Row) ([]Turn, error) {
 	turns := make([]Turn, len(rows))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(ReadsAtOnce)
-	for i, row := range rows {
-		group.Go(func() (err error) {
-			turns[i], err = turnOf(ctx, r, row)
-			return err
-		})
-	}
-	return turns, group.Wait()
+	return turns, InParallel(ctx, len(rows), func(ctx context.Context, i int) (err error) {
+		turns[i], err = turnOf(ctx, r, rows[i])
+		return err
+	})
 }
 
 // turnOf reads the state and the package of a handoff.

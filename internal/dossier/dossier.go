@@ -46,23 +46,28 @@ type MemberState struct {
 // ReadsAtOnce is how many handoffs are read in parallel.
 const ReadsAtOnce = 16
 
+// InParallel calls fn with the numbers from 0 to n-1, some of them at a time, until one fails.
+func InParallel(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ReadsAtOnce)
+	for i := range n {
+		group.Go(func() error { return fn(ctx, i) })
+	}
+	return group.Wait()
+}
+
 // Members reads the states of a group's members. It returns none for other handoffs.
 func Members(ctx context.Context, r Reader, s protocol.State) ([]MemberState, error) {
 	if s.Aggregate == nil || r == nil {
 		return nil, nil
 	}
 	views := make([]MemberState, s.Aggregate.Size)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(ReadsAtOnce)
-	for n := range views {
-		group.Go(func() error {
-			ticket := s.ChildTicket(n)
-			m, err := readState(ctx, r, ticket)
-			views[n] = MemberState{N: n + 1, Ticket: ticket, Agent: agentOf(m), Phase: m.Phase, Closed: m.Closed, Outcome: m.Outcome}
-			return err
-		})
-	}
-	return views, group.Wait()
+	return views, InParallel(ctx, len(views), func(ctx context.Context, n int) error {
+		ticket := s.ChildTicket(n)
+		m, err := readState(ctx, r, ticket)
+		views[n] = MemberState{N: n + 1, Ticket: ticket, Agent: agentOf(m), Phase: m.Phase, Closed: m.Closed, Outcome: m.Outcome}
+		return err
+	})
 }
 
 // PlannedMembers returns the members that a group's package would have.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
@@ -92,23 +90,16 @@ func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmpBool(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// An entry without words gets the description of its task.
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(ReadsAtOnce)
-	for i := range views {
-		v := &views[i]
-		if v.Words != "" || v.Aggregate != nil {
-			continue
-		}
-		group.Go(func() (err error) {
-			if v.Why == lifecycle.InboxApproval {
-				v.Words, err = approvalWords(ctx, r, v.State)
-				return err
-			}
+	return views, InParallel(ctx, len(views), func(ctx context.Context, i int) (err error) {
+		switch v := &views[i]; {
+		case v.Words != "" || v.Aggregate != nil:
+		case v.Why == lifecycle.InboxApproval:
+			v.Words, err = approvalWords(ctx, r, v.State)
+		default:
 			v.Words, err = taskWords(ctx, r, v.Ticket)
-			return err
-		})
-	}
-	return views, group.Wait()
+		}
+		return err
+	})
 }
 
 func urgency(p protocol.Priority) int { return slices.Index(protocol.Priorities, p) }
@@ -148,48 +139,35 @@ func waitingWords(why lifecycle.InboxReason, s protocol.State) string {
 // descriptionBytesMax bounds the description of a task in a list.
 const descriptionBytesMax = 512
 
-// approvalWords returns the question of a handoff to its approver, and the rules that require it.
+// approvalWords returns the question of a handoff to its approver, its package's own or a default one
+// with the agent and the task, and the rules that require it.
 func approvalWords(ctx context.Context, r Reader, s protocol.State) (string, error) {
-	question := approvalQuestion(s, "", "")
-	body, err := r.Package(ctx, s.Ticket)
-	if err != nil {
-		return question, ctx.Err()
-	}
-	if pkg, err := protocol.DecodePackage(body); err == nil {
-		own := ""
+	question := fmt.Sprintf("Approve handoff to %s?", s.Gate.Agent)
+	if pkg, err := readPackage(ctx, r, s.Ticket); err == nil {
+		question += explain.After(" Context: ", protocol.CutText(pkg.Task.Description, descriptionBytesMax))
 		if pkg.Approval != nil {
-			own = pkg.Approval.Question
+			question = cmp.Or(pkg.Approval.Question, question)
 		}
-		question = approvalQuestion(s, own, protocol.CutText(pkg.Task.Description, descriptionBytesMax))
 	}
 	if rules := explain.GateRules(s); rules != "" {
 		question += " (" + rules + ")"
 	}
-	return question, nil
-}
-
-// approvalQuestion returns the question to the approver of a handoff: the package's own, or a
-// default one with the agent and the task.
-func approvalQuestion(s protocol.State, own, task string) string {
-	if own != "" {
-		return own
-	}
-	question := fmt.Sprintf("Approve handoff to %s?", s.Gate.Agent)
-	if task != "" {
-		question += " Context: " + task
-	}
-	return question
+	return question, ctx.Err()
 }
 
 // taskWords returns the description of a handoff's task. It is empty if the package cannot be read.
 func taskWords(ctx context.Context, r Reader, ticket string) (string, error) {
-	body, err := r.Package(ctx, ticket)
+	pkg, err := readPackage(ctx, r, ticket)
 	if err != nil {
 		return "", ctx.Err()
 	}
-	pkg, err := protocol.DecodePackage(body)
-	if err != nil {
-		return "", nil
-	}
 	return protocol.CutText(pkg.Task.Description, descriptionBytesMax), nil
+}
+
+func readPackage(ctx context.Context, r Reader, ticket string) (protocol.Package, error) {
+	body, err := r.Package(ctx, ticket)
+	if err != nil {
+		return protocol.Package{}, err
+	}
+	return protocol.DecodePackage(body)
 }

@@ -135,15 +135,10 @@ func (d *Timeline) addAttempt(e protocol.Event) {
 		if d.open != nil {
 			d.endAttempt(e.When(), "taken away", "by "+o.To)
 		}
-		d.beginAttempt(Attempt{Agent: o.To, Attempt: o.Attempt, Holder: o.Holder, Began: e.When()})
+		d.open = &Attempt{N: len(d.Attempts) + 1, Agent: o.To, Attempt: o.Attempt, Holder: o.Holder, Began: e.When(), How: "goes on"}
 	case o.Ends != "" && d.open != nil:
 		d.endAttempt(e.When(), o.Ends, cmp.Or(o.Words, o.Code))
 	}
-}
-
-func (d *Timeline) beginAttempt(v Attempt) {
-	v.N, v.How = len(d.Attempts)+1, "goes on"
-	d.open = &v
 }
 
 func (d *Timeline) endAttempt(at time.Time, how, words string) {

@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -259,20 +258,15 @@ func relatives(s protocol.State) []relative {
 
 // readNodes reads the handoffs of nodes that are in the tree already, in parallel.
 func (f *treeBuilder) readNodes(ctx context.Context, nodes []*Node) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(ReadsAtOnce)
-	for _, node := range nodes {
-		group.Go(func() error {
-			read, err := f.read(ctx, node.Ticket)
-			if err != nil {
-				return err
-			}
+	return InParallel(ctx, len(nodes), func(ctx context.Context, i int) error {
+		node := nodes[i]
+		read, err := f.read(ctx, node.Ticket)
+		if err == nil {
 			read.Relation, read.N = node.Relation, node.N
 			*node = *read
-			return nil
-		})
-	}
-	return group.Wait()
+		}
+		return err
+	})
 }
 
 const mayBeMissing = "handoffs that merely name one of these as their parent may be missing"
@@ -335,18 +329,14 @@ func (f *treeBuilder) describe(ctx context.Context) error {
 			of[node.state.Digest] = append(of[node.state.Digest], node)
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(ReadsAtOnce)
-	for _, nodes := range of {
-		group.Go(func() error {
-			words, err := taskWords(ctx, f.r, nodes[0].Ticket)
-			for _, node := range nodes {
-				node.Description = words
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	same := slices.Collect(maps.Values(of))
+	return InParallel(ctx, len(same), func(ctx context.Context, i int) error {
+		words, err := taskWords(ctx, f.r, same[i][0].Ticket)
+		for _, node := range same[i] {
+			node.Description = words
+		}
+		return err
+	})
 }
 
 // sort sorts the children of all nodes: those handed off by number, then the return, then the
@@ -412,15 +402,10 @@ func OpenBelow(ctx context.Context, r ChainReader, ticket string) ([]Reference, 
 	}
 	for level := ChildrenOf(root); len(level) > 0; {
 		states := make([]protocol.State, len(level))
-		group, reading := errgroup.WithContext(ctx)
-		group.SetLimit(ReadsAtOnce)
-		for i, child := range level {
-			group.Go(func() (err error) {
-				states[i], err = readState(reading, r, child.Ticket)
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
+		if err := InParallel(ctx, len(level), func(ctx context.Context, i int) (err error) {
+			states[i], err = readState(ctx, r, level[i].Ticket)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		var next []Child

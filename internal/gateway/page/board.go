@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -19,7 +20,6 @@ const (
 	columnMax = 25
 	boardRows = 200 // open handoffs that are sorted into columns
 	listRows  = 50
-	readsMax  = 16 // handoffs that are read in parallel
 )
 
 // boardView shows the handoffs that move.
@@ -190,27 +190,26 @@ func columnOf(phase protocol.Phase, agent string, gate protocol.GateKind) int {
 // waitWords reads the states of the cards, and describes the wait of each. Viewers share a state until the
 // index has a later one.
 func (x *request) waitWords(columns []column) error {
-	group, ctx := errgroup.WithContext(x.Context())
-	group.SetLimit(readsMax)
+	var cards []*row
 	for i := range columns {
 		for j := range columns[i].Rows {
-			r := &columns[i].Rows[j]
-			group.Go(func() error {
-				s, err := x.p.states.get(ctx, fmt.Sprint(r.Ticket, r.Seq), func(ctx context.Context) (protocol.State, error) {
-					return x.session.Status(ctx, r.Ticket)
-				})
-				switch {
-				case err != nil: // the row keeps the words of the index
-					return ctx.Err()
-				case s.Closed:
-					r.Words += " · " + protocol.CutText(oneLine(explain.Ending(s)), 120)
-				default:
-					r.Mark = markOf(s)
-					r.Words = "waits for " + protocol.CutText(oneLine(explain.WaitingFor(s).Words), 160)
-				}
-				return nil
-			})
+			cards = append(cards, &columns[i].Rows[j])
 		}
 	}
-	return group.Wait()
+	return dossier.InParallel(x.Context(), len(cards), func(ctx context.Context, i int) error {
+		r := cards[i]
+		s, err := x.p.states.get(ctx, fmt.Sprint(r.Ticket, r.Seq), func(ctx context.Context) (protocol.State, error) {
+			return x.session.Status(ctx, r.Ticket)
+		})
+		switch {
+		case err != nil: // the row keeps the words of the index
+			return ctx.Err()
+		case s.Closed:
+			r.Words += " · " + protocol.CutText(oneLine(explain.Ending(s)), 120)
+		default:
+			r.Mark = markOf(s)
+			r.Words = "waits for " + protocol.CutText(oneLine(explain.WaitingFor(s).Words), 160)
+		}
+		return nil
+	})
 }

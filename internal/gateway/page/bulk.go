@@ -12,9 +12,8 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/agenthandoff/handoff/api"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -112,24 +111,17 @@ func (x *request) matching(list string, open bool) (tickets []string, more bool,
 func (p *Page) each(x *request, a bulkAct, tickets []string, form url.Values) {
 	refused := map[string]int{} // by reason
 	var mu sync.Mutex
-	group, ctx := errgroup.WithContext(x.Context())
-	group.SetLimit(readsMax)
-	for _, ticket := range tickets {
-		group.Go(func() error {
-			if _, err := x.do(ctx, url.Values{"op": {a.Op}, "ticket": {ticket}, "reason": form["reason"]}); err != nil {
-				refusal, _ := api.Refusal(err)
-				mu.Lock()
-				defer mu.Unlock()
-				refused[protocol.CutText(strings.ReplaceAll(refusal.Message, ticket, "it"), reasonBytes)]++
-			}
-			return context.Cause(x.Context()) // one that was not done is not reported as done
-		})
-	}
-	err := group.Wait()
 	n := 0
-	for _, times := range refused {
-		n += times
-	}
+	err := dossier.InParallel(x.Context(), len(tickets), func(ctx context.Context, i int) error {
+		if _, err := x.do(ctx, url.Values{"op": {a.Op}, "ticket": {tickets[i]}, "reason": form["reason"]}); err != nil {
+			refusal, _ := api.Refusal(err)
+			mu.Lock()
+			defer mu.Unlock()
+			n++
+			refused[protocol.CutText(strings.ReplaceAll(refusal.Message, tickets[i], "it"), reasonBytes)]++
+		}
+		return context.Cause(x.Context()) // one that was not done is not reported as done
+	})
 	if err == nil && n == 0 {
 		http.Redirect(x.w, x.Request, linkWith(p.here(x.Request), "did", a.Op, "n", strconv.Itoa(len(tickets))), http.StatusSeeOther)
 		return
