@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,8 +44,9 @@ type Server struct {
 
 	mu          sync.Mutex
 	live, ready []namedCheck
-	started     bool
 }
+
+var starting = namedCheck{"start", func(context.Context) error { return errors.New("this process is still starting") }}
 
 type namedCheck struct {
 	name  string
@@ -80,12 +82,12 @@ func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger
 	if err != nil {
 		return nil, fmt.Errorf("cannot serve metrics at %s: %w", addr, err)
 	}
-	s := &Server{listener: listener, served: make(chan error, 1)}
+	s := &Server{listener: listener, served: make(chan error, 1), ready: []namedCheck{starting}}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: scrapesMax, ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, s.checksFor(false)) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, s.checksFor(true)) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, &s.live) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { s.serveChecks(w, r, &s.ready) })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, "handoff: /metrics /healthz /readyz\n") // the client may have gone
 	})
@@ -99,24 +101,24 @@ func Listen(ctx context.Context, addr string, metrics *Metrics, log *slog.Logger
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
 // AddLivenessCheck adds a check to /healthz.
-func (s *Server) AddLivenessCheck(name string, check check) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live = append(s.live, namedCheck{name, check})
-}
+func (s *Server) AddLivenessCheck(name string, check check) { s.add(&s.live, namedCheck{name, check}) }
 
 // AddReadinessCheck adds a check to /readyz.
 func (s *Server) AddReadinessCheck(name string, check check) {
+	s.add(&s.ready, namedCheck{name, check})
+}
+
+func (s *Server) add(to *[]namedCheck, c namedCheck) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready = append(s.ready, namedCheck{name, check})
+	*to = append(slices.Clip(*to), c)
 }
 
 // MarkStarted lets the process be ready: all its checks have been added.
 func (s *Server) MarkStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.started = true
+	s.ready = slices.DeleteFunc(slices.Clone(s.ready), func(c namedCheck) bool { return c.name == starting.name })
 }
 
 // Close stops the server. Requests under way have a second to finish.
@@ -133,18 +135,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-func (s *Server) checksFor(ready bool) []namedCheck {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !ready {
-		return s.live
-	}
-	if !s.started {
-		return append([]namedCheck{{"start", func(context.Context) error { return errors.New("this process is still starting") }}}, s.ready...)
-	}
-	return s.ready
-}
-
 // report is the body of /healthz and /readyz in JSON.
 type healthReport struct {
 	OK     bool          `json:"ok"`
@@ -159,7 +149,10 @@ type checkResult struct {
 
 // serveChecks runs checks at the same time and answers 200 and "ok", or 503 and a line for each
 // problem. A client that accepts JSON gets a healthReport.
-func (s *Server) serveChecks(w http.ResponseWriter, r *http.Request, checks []namedCheck) {
+func (s *Server) serveChecks(w http.ResponseWriter, r *http.Request, of *[]namedCheck) {
+	s.mu.Lock()
+	checks := *of
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
 	defer cancel()
 	all := healthReport{OK: true, Checks: make([]checkResult, len(checks))}

@@ -306,10 +306,7 @@ func stageSpan(stage openStage, before protocol.State, after broker.Head, events
 		ended.events = append(workEvents(before), ended.events...)
 	case protocol.SpanWait:
 		ended.n = after.Seq
-		ended.attributes = append(queueAttributes(before.Agent, ""), attribute.String("handoff.phase", string(before.Phase)))
-		if before.Reason != "" {
-			ended.attributes = append(ended.attributes, attribute.String("handoff.reason", before.Reason))
-		}
+		ended.attributes = queueAttributes(before.Agent, "", "handoff.phase", string(before.Phase), "handoff.reason", before.Reason)
 	}
 	return ended
 }
@@ -318,7 +315,7 @@ func stageSpan(stage openStage, before protocol.State, after broker.Head, events
 // had not claimed the offer before, the span is as long as the append.
 func acknowledgeSpan(before protocol.State, after broker.Head, events []protocol.Event, now time.Time) (endedSpan, bool) {
 	for _, e := range events {
-		answer := endedSpan{kind: protocol.SpanAcknowledge, n: after.Seq, start: e.When(), end: laterTime(e.When(), now), attributes: queueAttributes(before.Agent, "settle")}
+		answer := endedSpan{kind: protocol.SpanAcknowledge, n: after.Seq, start: e.When(), end: laterTime(e.When(), now)}
 		status, reason := protocol.AckAccepted, ""
 		switch e := e.(type) {
 		case *protocol.Accepted:
@@ -333,10 +330,7 @@ func acknowledgeSpan(before protocol.State, after broker.Head, events []protocol
 		if before.Fence != 0 && status != protocol.AckAccepted { // an acceptance that is withdrawn
 			return endedSpan{}, false
 		}
-		answer.attributes = append(answer.attributes, attribute.String("handoff.acknowledgement", string(status)))
-		if reason != "" {
-			answer.attributes = append(answer.attributes, attribute.String("handoff.reason", reason))
-		}
+		answer.attributes = queueAttributes(before.Agent, "settle", "handoff.acknowledgement", string(status), "handoff.reason", reason)
 		return answer, true
 	}
 	return endedSpan{}, false
@@ -344,10 +338,8 @@ func acknowledgeSpan(before protocol.State, after broker.Head, events []protocol
 
 // returnSpan is the span from the end of a handoff to the return to its source.
 func returnSpan(s protocol.State, e protocol.Returned) endedSpan {
-	ret := endedSpan{kind: protocol.SpanReturn, name: s.Source, start: s.ClosedAt, end: laterTime(s.ClosedAt, e.When()), attributes: queueAttributes(s.Source, "send")}
-	if s.ReturnTicket != "" {
-		ret.attributes = append(ret.attributes, attribute.String("handoff.return_ticket", s.ReturnTicket))
-	}
+	ret := endedSpan{kind: protocol.SpanReturn, name: s.Source, start: s.ClosedAt, end: laterTime(s.ClosedAt, e.When()),
+		attributes: queueAttributes(s.Source, "send", "handoff.return_ticket", s.ReturnTicket)}
 	if !e.Delivered {
 		ret.failed = "not_delivered"
 	}
@@ -449,49 +441,35 @@ func (t *Traces) WorkContext(s protocol.State) protocol.TraceContext {
 // The attributes of spans: ids, names and codes of a handoff, with stable keys. The texts of
 // agents in packages, results and reasons stay in the ledger.
 
-// handoffAttributes are the attributes of every span of a handoff.
-func handoffAttributes(s protocol.State) []attribute.KeyValue {
-	all := []attribute.KeyValue{
-		attribute.String("handoff.ticket", s.Ticket),
-		attribute.String("handoff.type", string(s.Type)),
-		attribute.String("handoff.priority", string(s.Priority)),
-		attribute.String("handoff.source", s.Source),
-		attribute.String("messaging.system", "handoff"),
-		attribute.String("messaging.message.id", s.Ticket),
-	}
-	for _, optional := range []struct{ key, value string }{
-		{"handoff.parent", s.Parent}, {"handoff.group", s.Group}, {"handoff.origin", s.Origin}, {"handoff.return_of", s.ReturnOf},
-		{"handoff.workflow_id", s.WorkflowID}, {"handoff.task_id", s.TaskID},
-		{"messaging.message.conversation_id", s.ConversationID},
-	} {
-		if optional.value != "" {
-			all = append(all, attribute.String(optional.key, optional.value))
+// texts returns attributes of keys and values in turn, without those whose value is empty.
+func texts(pairs ...string) (all []attribute.KeyValue) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			all = append(all, attribute.String(pairs[i], pairs[i+1]))
 		}
 	}
 	return all
 }
 
+// handoffAttributes are the attributes of every span of a handoff.
+func handoffAttributes(s protocol.State) []attribute.KeyValue {
+	return texts("handoff.ticket", s.Ticket, "handoff.type", string(s.Type), "handoff.priority", string(s.Priority), "handoff.source", s.Source,
+		"messaging.system", "handoff", "messaging.message.id", s.Ticket,
+		"handoff.parent", s.Parent, "handoff.group", s.Group, "handoff.origin", s.Origin, "handoff.return_of", s.ReturnOf,
+		"handoff.workflow_id", s.WorkflowID, "handoff.task_id", s.TaskID, "messaging.message.conversation_id", s.ConversationID)
+}
+
 // queueAttributes name the agent whose queue a span is about, and the operation in the messaging
-// conventions of OpenTelemetry.
-func queueAttributes(agent, operation string) []attribute.KeyValue {
-	var all []attribute.KeyValue
-	if agent != "" {
-		all = append(all, attribute.String("handoff.agent", agent), attribute.String("messaging.destination.name", agent))
-	}
-	if operation != "" {
-		all = append(all, attribute.String("messaging.operation.type", operation))
-	}
-	return all
+// conventions of OpenTelemetry. more are keys and values of further texts.
+func queueAttributes(agent, operation string, more ...string) []attribute.KeyValue {
+	return texts(append([]string{"handoff.agent", agent, "messaging.destination.name", agent, "messaging.operation.type", operation}, more...)...)
 }
 
 // outcomeAttributes describe the end of a handoff.
 func outcomeAttributes(s protocol.State) []attribute.KeyValue {
-	all := append(queueAttributes(s.Agent, ""), attribute.String("handoff.outcome", string(s.Outcome)),
+	all := append(queueAttributes(s.Agent, "", "handoff.outcome", string(s.Outcome), "handoff.reason", s.Reason),
 		attribute.Int("handoff.attempts_total", s.AttemptsTotal), attribute.Int("handoff.reroutes", s.Reroutes),
 		attribute.Int("handoff.escalations", s.Escalations))
-	if s.Reason != "" {
-		all = append(all, attribute.String("handoff.reason", s.Reason))
-	}
 	if used := s.Usage.Total(); used.Tokens > 0 {
 		all = append(all, attribute.Int64("handoff.tokens", used.Tokens))
 	}
@@ -598,19 +576,14 @@ func samplerFromEnv(env func(string) string) (sdk.Sampler, error) {
 			return nil, fmt.Errorf("OTEL_TRACES_SAMPLER_ARG is %q; it is a share of all traces, from 0 to 1, such as 0.1", text)
 		}
 	}
-	switch name {
-	case "", "parentbased_always_on":
-		return sdk.ParentBased(sdk.AlwaysSample()), nil
-	case "parentbased_always_off":
-		return sdk.ParentBased(sdk.NeverSample()), nil
-	case "parentbased_traceidratio":
-		return sdk.ParentBased(sdk.TraceIDRatioBased(share)), nil
-	case "always_on":
-		return sdk.AlwaysSample(), nil
-	case "always_off":
-		return sdk.NeverSample(), nil
-	case "traceidratio":
-		return sdk.TraceIDRatioBased(share), nil
+	root, follows := strings.CutPrefix(cmp.Or(name, "parentbased_always_on"), "parentbased_")
+	sampler, known := map[string]sdk.Sampler{"always_on": sdk.AlwaysSample(), "always_off": sdk.NeverSample(),
+		"traceidratio": sdk.TraceIDRatioBased(share)}[root]
+	switch {
+	case known && follows:
+		return sdk.ParentBased(sampler), nil
+	case known:
+		return sampler, nil
 	}
 	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER is %q; it is one of always_on, always_off, traceidratio, parentbased_always_on, parentbased_always_off, parentbased_traceidratio", name)
 }
