@@ -49,7 +49,14 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		if err != nil {
 			return ask.Position{}, err
 		}
-		m, err := runLookup(ctx, st, lookup)
+		// The files are checked before and after: another program may change them meanwhile.
+		var m ledgerPosition
+		if err = st.filesUnchanged(); err == nil {
+			m, err = lookup(ctx, st)
+		}
+		if err == nil {
+			err = st.filesUnchanged()
+		}
 		if err == nil {
 			m.ledger = st.currentPosition().ledger
 			st.release()
@@ -126,19 +133,6 @@ func (ix *Index) unavailable() error {
 		return ix.ended
 	}
 	return ask.ErrRebuilding
-}
-
-// runLookup runs a lookup between two checks of the files: it drops the answer of files that
-// another program has changed.
-func runLookup(ctx context.Context, st *store, lookup func(context.Context, *store) (ledgerPosition, error)) (ledgerPosition, error) {
-	if err := st.filesUnchanged(); err != nil {
-		return ledgerPosition{}, err
-	}
-	m, err := lookup(ctx, st)
-	if err != nil {
-		return ledgerPosition{}, err
-	}
-	return m, st.filesUnchanged()
 }
 
 // reportDamage reports a damaged file to Run, and waits a moment for its replacement.

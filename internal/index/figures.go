@@ -169,15 +169,13 @@ func sumFor[K comparable](table map[K]*sum, key K) *sum {
 
 func (s *sum) add(m figuresRow) {
 	s.f.Handoffs++
-	switch outcomes.word(m.outcome) {
-	case protocol.OutcomeSuccess, protocol.OutcomePartial:
+	switch outcome := outcomes.word(m.outcome); {
+	case m.outcome == 0:
+		s.f.Open++
+	case outcome == protocol.OutcomeSuccess, outcome == protocol.OutcomePartial:
 		s.f.Succeeded++
 	default:
-		if m.outcome == 0 {
-			s.f.Open++
-		} else {
-			s.f.Failed++
-		}
+		s.f.Failed++
 	}
 	s.f.Attempts += m.attempts
 	if m.tokens+m.cost > 0 { // else it is not known

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
@@ -68,13 +66,13 @@ func (v view) selectionOf(f ask.Filter) (selection, error) {
 	s.names(v, "target", f.Target)
 	s.party(v, "source", v.sources(f.From...))
 	s.party(v, "target", f.To)
-	s.texts("task", f.TaskID)
-	s.texts("variant", f.Variant)
-	s.texts("conversation", f.ConversationID)
-	s.texts("workflow", f.WorkflowID)
-	s.tickets("ticket", f.Ticket)
-	s.tickets("parent", f.Parent)
-	s.tickets("family", f.Group)
+	s.among("task", f.TaskID, nullIfEmpty)
+	s.among("variant", f.Variant, nullIfEmpty)
+	s.among("conversation", f.ConversationID, nullIfEmpty)
+	s.among("workflow", f.WorkflowID, nullIfEmpty)
+	s.among("ticket", f.Ticket, ticketBytes)
+	s.among("parent", f.Parent, ticketBytes)
+	s.among("family", f.Group, ticketBytes)
 	s.governed(f)
 	if since := toMicros(f.Since); since > 0 { // an id is never before its instant
 		s.add(s.id+" >= ? AND h.submitted >= ?", since, since)
@@ -116,34 +114,21 @@ func addWords[T ~string](s *selection, column string, values []T, known words[T]
 	s.add("h." + column + " IN (" + strings.Join(numbers, ",") + ")")
 }
 
-func (s *selection) texts(column string, values []string) {
-	among := make([]any, len(values))
-	for i, value := range values {
-		among[i] = value
-	}
-	s.among(column, among)
-}
-
-func (s *selection) tickets(column string, values []string) {
-	among := make([]any, len(values))
-	for i, value := range values {
-		id := uuid.MustParse(value) // Validate has checked it
-		among[i] = id[:]
-	}
-	s.among(column, among)
-}
-
 // among selects by a column whose values have few rows each. A search collects their ids first, or
-// it would look up the rows of all its matches.
-func (s *selection) among(column string, values []any) {
+// it would look up the rows of all its matches. stored is the form of a value in the file.
+func (s *selection) among(column string, values []string, stored func(string) any) {
 	if len(values) == 0 {
 		return
 	}
+	args := make([]any, len(values))
+	for i, value := range values {
+		args[i] = stored(value)
+	}
 	in := column + " IN (?" + strings.Repeat(",?", len(values)-1) + ")"
 	if s.id == "h.id" {
-		s.add("h."+in, values...)
+		s.add("h."+in, args...)
 	} else {
-		s.add("+"+s.id+" IN (SELECT id FROM handoff WHERE "+in+")", values...)
+		s.add("+"+s.id+" IN (SELECT id FROM handoff WHERE "+in+")", args...)
 	}
 }
 

@@ -44,11 +44,12 @@ func (v view) fillSeries(of selection, s *series) error {
 		if err := rows.Scan(&submitted, &closed, &outcome, &whole); err != nil {
 			return err
 		}
-		if b := s.at(submitted); b != nil {
-			b.Submitted++
-		}
+		b, _ := s.at(submitted)
+		b.Submitted++
 		if outcome != 0 {
-			s.close(closed, outcomes.word(outcome), whole)
+			b, took := s.at(closed)
+			*ended(b, outcomes.word(outcome))++
+			took.add(whole)
 		}
 		return nil
 	}, fmt.Sprintf("SELECT h.submitted, h.closed, h.outcome, h.whole_ms FROM %s WHERE %s", of.from, of.where()), of.args...)
@@ -62,10 +63,7 @@ func (v view) fillHours(s *series) error {
 		if err := rows.Scan(&at, &outcome, &n); err != nil {
 			return err
 		}
-		b := s.at(at * hourMicros)
-		if b == nil {
-			return nil
-		}
+		b, _ := s.at(at * hourMicros)
 		if outcome == 0 {
 			b.Submitted += n
 		} else {
@@ -80,6 +78,8 @@ type series struct {
 	since, width int64 // µs
 	buckets      []ask.Bucket
 	whole        []histogram
+	outside      ask.Bucket // of the span
+	tookOutside  histogram
 }
 
 func newSeries(q ask.SeriesQuery) *series {
@@ -92,31 +92,12 @@ func newSeries(q ask.SeriesQuery) *series {
 	return s
 }
 
-// index is the number of the bucket of an instant; -1 outside of the series.
-func (s *series) index(at int64) int {
-	if at < s.since {
-		return -1
+// at returns the bucket of an instant, and the durations of its closed handoffs.
+func (s *series) at(instant int64) (*ask.Bucket, *histogram) {
+	if i := (instant - s.since) / s.width; instant >= s.since && i < int64(len(s.buckets)) {
+		return &s.buckets[i], &s.whole[i]
 	}
-	if i := (at - s.since) / s.width; i < int64(len(s.buckets)) {
-		return int(i)
-	}
-	return -1
-}
-
-func (s *series) at(instant int64) *ask.Bucket {
-	if i := s.index(instant); i >= 0 {
-		return &s.buckets[i]
-	}
-	return nil
-}
-
-func (s *series) close(at int64, outcome protocol.Outcome, whole *int64) {
-	i := s.index(at)
-	if i < 0 {
-		return
-	}
-	*ended(&s.buckets[i], outcome)++
-	s.whole[i].add(whole)
+	return &s.outside, &s.tookOutside
 }
 
 // ended is the count of a bucket for handoffs with an outcome.

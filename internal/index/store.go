@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/agenthandoff/handoff/broker"
 )
@@ -92,33 +93,30 @@ func connect(path string) (*store, error) {
 	return st, nil
 }
 
-// createStore makes a new file.
-func createStore(path string) (_ *store, err error) {
+// createStore makes a new file. The checkpoint writes the version into the header of the file, where
+// fileVersion reads it.
+func createStore(path string) (*store, error) {
+	var st *store
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		st, err = connect(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create the index: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return nil, fmt.Errorf("create the index: %w", err)
-	}
-	st, err := connect(path)
-	if err != nil {
-		return nil, fmt.Errorf("create the index: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("create the index: %w", err), st.close())
-		}
-	}()
-	// The checkpoint writes the version into the header of the file, where fileVersion reads
-	// it.
 	script := "BEGIN;" + schema +
 		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d;", applicationID, schemaVersion) +
 		"INSERT INTO position VALUES (1, '0', 0, '', '" + allWords + "', 0, 0); COMMIT; PRAGMA wal_checkpoint(truncate)"
-	if _, err := st.db.Exec(script); err != nil {
-		return nil, err
+	if _, err = st.db.Exec(script); err == nil {
+		err = st.load()
 	}
-	return st, st.load()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("create the index: %w", err), st.close())
+	}
+	return st, nil
 }
 
 // openStore opens a file of this version.
@@ -244,15 +242,6 @@ func (v view) each(fn func(rows *sql.Rows) error, query string, args ...any) err
 	return rows.Err()
 }
 
-// Primary result codes of SQLite for a problem of the file, not of the query.
-const (
-	sqliteReadOnly = 8
-	sqliteIO       = 10
-	sqliteCorrupt  = 11
-	sqliteCantOpen = 14
-	sqliteNotADB   = 26
-)
-
 // isDamage reports whether an error means that the file is damaged.
 func isDamage(err error) bool {
 	var found *damageError
@@ -263,8 +252,8 @@ func isDamage(err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	switch e.Code() & 0xff {
-	case sqliteReadOnly, sqliteIO, sqliteCorrupt, sqliteCantOpen, sqliteNotADB:
+	switch e.Code() & 0xff { // problems of the file, not of the query
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB:
 		return true
 	}
 	for _, sign := range []string{"no such table", "no such column", "malformed", "vtable constructor failed"} {
