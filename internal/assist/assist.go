@@ -111,32 +111,25 @@ func (c Command) Ask(ctx context.Context, q Question) (string, error) {
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case out.isOver():
+	case out.kept.Len() > AnswerBytesMax:
 		return "", fmt.Errorf("the answer has more than %d bytes", AnswerBytesMax)
 	case err != nil:
-		return "", errors.New(cmp.Or(protocol.CutText(strings.TrimSpace(words.String()), commandErrorBytes), err.Error()))
+		return "", errors.New(cmp.Or(protocol.CutText(strings.TrimSpace(words.kept.String()), commandErrorBytes), err.Error()))
 	}
-	return answerOf(out.String())
+	return answerOf(out.kept.String())
 }
 
 // bounded keeps the first bytes written, and refuses none.
 type bounded struct {
-	bytes.Buffer
+	kept bytes.Buffer
 	most int
 }
 
 // Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
-	b.Buffer.Write(p[:min(len(p), b.most-b.Len())])
+	b.kept.Write(p[:min(len(p), b.most-b.kept.Len())])
 	return len(p), nil
 }
-
-// ReadFrom hides that of the buffer, which has no bound.
-func (b *bounded) ReadFrom(r io.Reader) (int64, error) {
-	return io.Copy(struct{ io.Writer }{b}, r)
-}
-
-func (b *bounded) isOver() bool { return b.Len() >= b.most }
 
 // ChatConfig configures a Chat.
 type ChatConfig struct {

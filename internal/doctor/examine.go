@@ -220,40 +220,33 @@ func Process(ctx context.Context, where string) Finding {
 		{"/healthz", "start it again", ""},
 		{"/readyz", "wait, or examine the problems that it reports", explain.OpDoctor},
 	} {
-		checks, err := readHealth(ctx, where+page.path)
-		var ill *unhealthyError
-		switch {
-		case errors.As(err, &ill):
-			f := Fail(page.do, "at %s: %v", where, err)
-			if page.op != "" {
-				f = f.withAction(page.op)
-			}
-			return f
+		passed, problems, err := readHealth(ctx, where+page.path)
+		switch f := Fail(page.do, "at %s: %s", where, strings.Join(problems, "; ")); {
 		case err != nil:
 			return Fail("see whether it runs, and its log", "no health report from %s: %v", where, err)
+		case problems != nil && page.op != "":
+			return f.withAction(page.op)
+		case problems != nil:
+			return f
 		}
-		well = append(well, checks...)
+		well = append(well, passed...)
 	}
 	return OK("at %s is ready%s", where, explain.After(": ", strings.Join(well, ", ")))
 }
 
-// unhealthyError has the problems that a process reports.
-type unhealthyError struct{ problems []string }
-
-func (e *unhealthyError) Error() string { return strings.Join(e.problems, "; ") }
-
-// readHealth reads /healthz or /readyz, and returns the names of the checks that pass.
-func readHealth(ctx context.Context, url string) (well []string, err error) {
+// readHealth reads /healthz or /readyz: the names of the checks that pass, and the problems of a process
+// that is not well; nil if it is.
+func readHealth(ctx context.Context, url string) (passed, problems []string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	request.Header.Set("Accept", "application/json")
 	// A proxy of the environment would connect to another machine.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	var report struct {
@@ -265,20 +258,20 @@ func readHealth(ctx context.Context, url string) (well []string, err error) {
 		} `json:"checks"`
 	}
 	if err := json.NewDecoder(io.LimitReader(answer.Body, processReportBytesMax)).Decode(&report); err != nil {
-		return nil, fmt.Errorf("%s answers %s without a health report", url, answer.Status)
+		return nil, nil, fmt.Errorf("%s answers %s without a health report", url, answer.Status)
 	}
-	ill := &unhealthyError{}
+	ill := []string{}
 	for _, c := range report.Checks {
 		if c.OK {
-			well = append(well, c.Name)
+			passed = append(passed, c.Name)
 		} else {
-			ill.problems = append(ill.problems, c.Name+": "+c.Problem)
+			ill = append(ill, c.Name+": "+c.Problem)
 		}
 	}
 	if !report.OK {
-		return nil, ill
+		problems = ill
 	}
-	return well, nil
+	return passed, problems, nil
 }
 
 // addGate adds a handoff that waits before its next offer.

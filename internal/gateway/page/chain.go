@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -146,14 +147,10 @@ func (d *drawing) node(from int, n *dossier.Node, label, focus string, state pro
 		}
 		return
 	}
-	row := d.Boxes[from].Y / rowHigh
-	if label != "" && label != "goes on" {
-		row = d.rows
+	row, class := d.Boxes[from].Y/rowHigh, "on"
+	if label != "" && label != goesOn {
+		row, class = d.rows, "child"
 		d.rows++
-	}
-	class := "on"
-	if label != "" && label != "goes on" {
-		class = "child"
 	}
 	last := from
 	if n.Ticket == focus {
@@ -181,23 +178,11 @@ func (d *drawing) node(from int, n *dossier.Node, label, focus string, state pro
 		last = at
 	}
 	for _, child := range n.Children {
-		d.node(last, child, relation(child), focus, state, changes)
+		d.node(last, child, cmp.Or(relations[child.Relation], "asks"), focus, state, changes)
 	}
 }
 
-// relation is the label of the edge to a child.
-func relation(n *dossier.Node) string {
-	switch n.Relation {
-	case dossier.HandedOn:
-		return "goes on"
-	case dossier.Member:
-		return "member"
-	case dossier.Return:
-		return "return"
-	case dossier.Redrive:
-		return "again"
-	case dossier.Follows:
-		return "follows"
-	}
-	return "asks"
-}
+// relations are the labels of the edges to children; any other one asks.
+var relations = map[dossier.Relation]string{dossier.HandedOn: goesOn, dossier.Member: "member", dossier.Return: "return", dossier.Redrive: "again", dossier.Follows: "follows"}
+
+const goesOn = "goes on"
