@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/protocol"
@@ -51,33 +52,23 @@ func (m *Metrics) Appended(_ context.Context, _ protocol.State, _ broker.Head, e
 func (m *Metrics) Conflicted(context.Context, string) { m.conflicts.Inc() }
 
 func (m *Metrics) counter(name, help string) prometheus.Counter {
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	m.registry.MustRegister(c)
-	return c
+	return promauto.With(m.registry).NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	m.registry.MustRegister(c)
-	return c
+	return promauto.With(m.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	m.registry.MustRegister(g)
-	return g
+	return promauto.With(m.registry).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 func (m *Metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	m.registry.MustRegister(h)
-	return h
+	return promauto.With(m.registry).NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 }
 
 func (m *Metrics) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	m.registry.MustRegister(h)
-	return h
+	return promauto.With(m.registry).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // stageBuckets are the durations of stages in seconds: from a program that answers at
@@ -120,42 +111,28 @@ func (all multiObserver) Conflicted(ctx context.Context, ticket string) {
 	}
 }
 
-// sequenceWindowSize is how many sequences are remembered: far more than supervisors process at a
-// time.
-const sequenceWindowSize = 1 << 20
+// sequenceWindowSize is how many sequences are remembered at least: far more than supervisors
+// process at a time.
+const sequenceWindowSize = 1 << 16
 
-// sequenceWindow recognises entries of the ledger that are delivered again, by a bit for each of
-// the last sequences.
+// sequenceWindow recognises entries of the ledger that are delivered again. The sequences of
+// partitions lie far apart, so it is a set, of which the older half goes when the newer one is full.
 type sequenceWindow struct {
-	mu   sync.Mutex
-	bits []uint64 // allocated at the first use: 128 KiB
-	high uint64   // the highest sequence so far
+	mu         sync.Mutex
+	newer, old map[uint64]bool
 }
 
-// firstDelivery is true once for each sequence, and always for one older than the window.
+// firstDelivery is true once for each sequence, and again for one that has left the window.
 func (w *sequenceWindow) firstDelivery(seq uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.bits == nil {
-		w.bits, w.high = make([]uint64, sequenceWindowSize/64), seq
-	}
-	switch {
-	case seq > w.high && seq-w.high >= sequenceWindowSize:
-		clear(w.bits)
-		w.high = seq
-	case seq > w.high:
-		for next := w.high + 1; next <= seq; next++ { // its bit belonged to one that left the window
-			w.bits[next%sequenceWindowSize/64] &^= 1 << (next % 64)
-		}
-		w.high = seq
-	case w.high-seq >= sequenceWindowSize:
-		return true
-	}
-	word, bit := &w.bits[seq%sequenceWindowSize/64], uint64(1)<<(seq%64)
-	if *word&bit != 0 {
+	if w.newer[seq] || w.old[seq] {
 		return false
 	}
-	*word |= bit
+	if w.newer == nil || len(w.newer) == sequenceWindowSize {
+		w.newer, w.old = make(map[uint64]bool, len(w.newer)), w.newer
+	}
+	w.newer[seq] = true
 	return true
 }
 

@@ -20,9 +20,8 @@ type Supervision struct {
 	directory directory
 
 	events                              *prometheus.CounterVec
-	offers, claims, refusals            *prometheus.CounterVec
-	failures, leasesLost                *prometheus.CounterVec
-	retries, reroutes, escalations      *prometheus.CounterVec
+	byAgent                             map[protocol.EventType]*prometheus.CounterVec // that only their agent tells apart
+	offers, refusals                    *prometheus.CounterVec
 	timeouts, closed, trips             *prometheus.CounterVec
 	tokens, cost, barred, over          *prometheus.CounterVec
 	deadlocks, deep                     prometheus.Counter
@@ -42,27 +41,29 @@ type Supervision struct {
 func (m *Metrics) Supervision(directory directory, sweepReasons []string) *Supervision {
 	s := &Supervision{
 		agents: m.agents, directory: directory,
-		events:      m.counters("handoff_events_total", "Events in the ledger, from all processes.", "event"),
-		offers:      m.counters("handoff_offers_total", "Offers to an agent, by reason.", "agent", "reason"),
-		claims:      m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs taken for it out of turn.", "agent"),
-		refusals:    m.counters("handoff_refusals_total", "Offers that an agent rejected, or acknowledged conditionally.", "agent", "reason"),
-		failures:    m.counters("handoff_failures_total", "Attempts that failed.", "agent"),
-		leasesLost:  m.counters("handoff_leases_lost_total", "Leases that ended without a heartbeat or a result.", "agent"),
-		retries:     m.counters("handoff_retries_total", "Retries scheduled.", "agent"),
-		reroutes:    m.counters("handoff_reroutes_total", "Handoffs rerouted from an agent to another.", "agent"),
-		escalations: m.counters("handoff_escalations_total", "Handoffs escalated from an agent.", "agent"),
-		timeouts:    m.counters("handoff_timeouts_total", "Timeouts, by clock.", "clock"),
-		deadlocks:   m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another, and hand-offs refused as circular."),
-		closed:      m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
-		tokens:      m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that used them.", "agent"),
-		cost:        m.counters("handoff_cost_micros_total", "Cost of closed handoffs, in millionths, by the agent that used it.", "agent"),
-		barred:      m.counters("handoff_barred_total", "Hand-offs that a limit or a rule refused to the holder of a handoff.", "code"),
-		over:        m.counters("handoff_over_total", "Handoffs that used more than their limit, by the limit.", "limit"),
-		trips:       m.counters("handoff_breaker_trips_total", "Breakers of an agent that opened.", "agent"),
-		deep:        m.counter("handoff_deep_lineages_total", "Handoffs submitted that follow from 25 others or more."),
-		queue:       m.histograms("handoff_queue_seconds", "From an offer to its acceptance.", stageBuckets, "agent"),
-		work:        m.histograms("handoff_work_seconds", "From the acceptance to the result, or to the failure of the attempt.", stageBuckets, "agent"),
-		total:       m.histograms("handoff_whole_seconds", "From the submission of a handoff to its end.", stageBuckets, "agent"),
+		events:   m.counters("handoff_events_total", "Events in the ledger, from all processes.", "event"),
+		offers:   m.counters("handoff_offers_total", "Offers to an agent, by reason.", "agent", "reason"),
+		refusals: m.counters("handoff_refusals_total", "Offers that an agent rejected, or acknowledged conditionally.", "agent", "reason"),
+		byAgent: map[protocol.EventType]*prometheus.CounterVec{
+			protocol.EventAccepted:       m.counters("handoff_claims_total", "Offers that an agent accepted, and handoffs taken for it out of turn.", "agent"),
+			protocol.EventFailed:         m.counters("handoff_failures_total", "Attempts that failed.", "agent"),
+			protocol.EventLeaseLost:      m.counters("handoff_leases_lost_total", "Leases that ended without a heartbeat or a result.", "agent"),
+			protocol.EventRetryScheduled: m.counters("handoff_retries_total", "Retries scheduled.", "agent"),
+			protocol.EventRerouted:       m.counters("handoff_reroutes_total", "Handoffs rerouted from an agent to another.", "agent"),
+			protocol.EventEscalated:      m.counters("handoff_escalations_total", "Handoffs escalated from an agent.", "agent"),
+		},
+		timeouts:  m.counters("handoff_timeouts_total", "Timeouts, by clock.", "clock"),
+		deadlocks: m.counter("handoff_deadlocks_total", "Handoffs taken out of a circle in which they waited for one another, and hand-offs refused as circular."),
+		closed:    m.counters("handoff_closed_total", "Handoffs closed, by the agent that had them last.", "agent", "outcome"),
+		tokens:    m.counters("handoff_tokens_total", "Tokens that closed handoffs have used, by the agent that used them.", "agent"),
+		cost:      m.counters("handoff_cost_micros_total", "Cost of closed handoffs, in millionths, by the agent that used it.", "agent"),
+		barred:    m.counters("handoff_barred_total", "Hand-offs that a limit or a rule refused to the holder of a handoff.", "code"),
+		over:      m.counters("handoff_over_total", "Handoffs that used more than their limit, by the limit.", "limit"),
+		trips:     m.counters("handoff_breaker_trips_total", "Breakers of an agent that opened.", "agent"),
+		deep:      m.counter("handoff_deep_lineages_total", "Handoffs submitted that follow from 25 others or more."),
+		queue:     m.histograms("handoff_queue_seconds", "From an offer to its acceptance.", stageBuckets, "agent"),
+		work:      m.histograms("handoff_work_seconds", "From the acceptance to the result, or to the failure of the attempt.", stageBuckets, "agent"),
+		total:     m.histograms("handoff_whole_seconds", "From the submission of a handoff to its end.", stageBuckets, "agent"),
 
 		timersDue:       m.counter("handoff_timers_due_total", "Timers that fired."),
 		timerLateness:   m.histogram("handoff_timers_late_seconds", "Delay of a timer after its scheduled time.", latenessBuckets),
@@ -131,7 +132,11 @@ func (s *Supervision) label(agent string) string { return s.agents.label(agent, 
 func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event) {
 	o, after := protocol.OutlineOf(event), &r.State
 	agent := func() string { return s.label(cmp.Or(o.From, o.Agent, o.To, r.AgentAt(i))) }
-	switch kind := event.EventType(); kind {
+	kind := event.EventType()
+	if counter := s.byAgent[kind]; counter != nil {
+		counter.WithLabelValues(agent()).Inc()
+	}
+	switch kind {
 	case protocol.EventSubmitted:
 		if lifecycle.Deep(after.Summary) {
 			s.deep.Inc()
@@ -143,31 +148,21 @@ func (s *Supervision) countEvent(r protocol.Record, i int, event protocol.Event)
 		}
 	case protocol.EventOffered:
 		s.offers.WithLabelValues(agent(), boundedLabel(o.Code, lifecycle.OfferReasons)).Inc()
-	case protocol.EventAccepted, protocol.EventTaken:
-		s.claims.WithLabelValues(agent()).Inc()
-		if kind == protocol.EventAccepted && !afterLoss(r.Events[:i]) {
+	case protocol.EventTaken:
+		s.byAgent[protocol.EventAccepted].WithLabelValues(agent()).Inc()
+	case protocol.EventAccepted:
+		if !afterLoss(r.Events[:i]) {
 			observeDuration(s.queue, agent(), after.OfferedAt, event.When())
 		}
 	case protocol.EventRejected:
 		s.refusals.WithLabelValues(agent(), "rejected").Inc()
 	case protocol.EventConditioned:
 		s.refusals.WithLabelValues(agent(), "conditional").Inc()
-	case protocol.EventFailed:
-		s.failures.WithLabelValues(agent()).Inc()
-		observeDuration(s.work, agent(), after.AcceptedAt, event.When())
-	case protocol.EventLeaseLost:
-		s.leasesLost.WithLabelValues(agent()).Inc()
-	case protocol.EventRetryScheduled:
-		s.retries.WithLabelValues(agent()).Inc()
-	case protocol.EventRerouted:
-		s.reroutes.WithLabelValues(agent()).Inc()
-	case protocol.EventEscalated:
-		s.escalations.WithLabelValues(agent()).Inc()
 	case protocol.EventTimedOut:
 		s.timeouts.WithLabelValues(boundedLabel(protocol.Clock(o.Code), protocol.Clocks)).Inc()
 	case protocol.EventDeadlocked:
 		s.deadlocks.Inc()
-	case protocol.EventCompleted:
+	case protocol.EventCompleted, protocol.EventFailed:
 		observeDuration(s.work, agent(), after.AcceptedAt, event.When())
 	}
 	if o.Closes {

@@ -237,13 +237,25 @@ func TestReconcilesAndSweeps(t *testing.T) {
 
 func TestSequenceWindow(t *testing.T) {
 	var o sequenceWindow
-	for _, step := range []struct {
-		seq   uint64
-		first bool
-	}{{1_000, true}, {1_000, false}, {998, true}, {998, false}, {1_001, true}, {999, true}, {1_000 + sequenceWindowSize, true},
-		{1_000 + sequenceWindowSize, false}, {1_000, true}, {1_002, true}, {9_000 + 3*sequenceWindowSize, true}, {9_000 + 2*sequenceWindowSize + 1, true}, {9_000 + 2*sequenceWindowSize + 1, false}} {
-		if got := o.firstDelivery(step.seq); got != step.first {
-			t.Errorf("the first delivery of %d: %v", step.seq, got)
+	other := broker.PartitionBase(1) // of another partition
+	is := func(seq uint64, first bool) {
+		t.Helper()
+		if got := o.firstDelivery(seq); got != first {
+			t.Errorf("the first delivery of %d: %v", seq, got)
 		}
 	}
+	for _, seq := range []uint64{1_000, other + 7, 998, 1_001, other + 6, 999} {
+		is(seq, true)
+		is(seq, false)
+	}
+	is(1_000, false)
+	for i := range uint64(sequenceWindowSize) {
+		is(2_000+i, true)
+	}
+	is(1_000, false)
+	is(2_000, false)
+	for i := range uint64(2 * sequenceWindowSize) {
+		is(1_000_000+i, true)
+	}
+	is(1_000, true) // it has left the window
 }
