@@ -51,11 +51,11 @@ func (ix *Index) answer(ctx context.Context, q ask.Question, lookup func(context
 		}
 		// The files are checked before and after: another program may change them meanwhile.
 		var m ledgerPosition
-		if err = st.filesUnchanged(); err == nil {
+		if err = st.checkFiles(false); err == nil {
 			m, err = lookup(ctx, st)
 		}
 		if err == nil {
-			err = st.filesUnchanged()
+			err = st.checkFiles(false)
 		}
 		if err == nil {
 			m.ledger = st.currentPosition().ledger

@@ -120,18 +120,12 @@ func (t *tally) groups(most int) []ask.CountGroup {
 		}
 		groups = append(groups, g)
 	}
-	sortGroups(groups)
-	return groups[:min(len(groups), most)]
+	return firstOf(groups, most, largestFirst)
 }
 
-// sortGroups sorts groups, the largest first, equal ones by their values.
-func sortGroups(groups []ask.CountGroup) {
-	slices.SortFunc(groups, func(a, b ask.CountGroup) int {
-		if order := cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Had, a.Had)); order != 0 {
-			return order
-		}
-		return slices.Compare(a.Values, b.Values)
-	})
+// largestFirst is the order of groups; equal ones are by their values.
+func largestFirst(a, b ask.CountGroup) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(b.Had, a.Had), slices.Compare(a.Values, b.Values))
 }
 
 // wordOf returns the word for a number of a field.

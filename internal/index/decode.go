@@ -118,7 +118,10 @@ func decodeEntry(e broker.Entry) step {
 	s.ticket, s.after = ticket, afterOf(r.State)
 	for _, event := range r.Events {
 		if submitted, ok := event.(*protocol.Submitted); ok {
-			s.first = firstEntryOf(submitted)
+			s.first = &firstEntry{blob: submitted.Blob}
+			if submitted.Package != nil {
+				s.first = firstEntryIn(submitted.Package)
+			}
 			continue
 		}
 		f := protocol.OutlineOf(event)
@@ -161,11 +164,8 @@ func afterOf(s protocol.State) handoffState {
 		if a.outcome = outcomes.number(s.Outcome); a.outcome == 0 {
 			a.outcome = unknownWord
 		}
-	}
-	switch {
-	case s.Closed:
 		a.inbox, a.lapsed = s.Inbox, s.Reason == lifecycle.ReasonApprovalTimeout
-	default:
+	} else {
 		a.waits, a.gate = inboxReasons.number(inboxReasonOf(s)), gates.number(gateOf(s))
 		a.inbox = lifecycle.AskedAtGate(s)
 	}
@@ -179,13 +179,6 @@ func afterOf(s protocol.State) handoffState {
 		a.offer = s.Offer
 	}
 	return a
-}
-
-func firstEntryOf(e *protocol.Submitted) *firstEntry {
-	if e.Package == nil {
-		return &firstEntry{blob: e.Blob}
-	}
-	return firstEntryIn(e.Package)
 }
 
 // firstEntryIn reads the words of a package; none if it cannot be read.

@@ -213,17 +213,14 @@ func (s *figureTables) answer(st *store, top int) ask.FiguresAnswer {
 		a.Workflows = append(a.Workflows, ask.CountGroup{Values: []string{id}, Count: n})
 	}
 	for _, table := range []*[]ask.Figures{&a.ByAgent, &a.ByPair, &a.ByType, &a.ByVariant} {
-		slices.SortFunc(*table, func(x, y ask.Figures) int {
+		*table = firstOf(*table, top, func(x, y ask.Figures) int {
 			return cmp.Or(cmp.Compare(y.Handoffs, x.Handoffs), cmp.Compare(x.Key, y.Key))
 		})
-		*table = (*table)[:min(len(*table), top)]
 	}
-	slices.SortFunc(a.Refusals, func(x, y ask.RefusalCount) int {
+	a.Refusals = firstOf(a.Refusals, top, func(x, y ask.RefusalCount) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Agent, y.Agent), cmp.Compare(x.Reason, y.Reason))
 	})
-	sortGroups(a.Workflows)
-	a.Refusals = a.Refusals[:min(len(a.Refusals), top)]
-	a.Workflows = a.Workflows[:min(len(a.Workflows), top)]
+	a.Workflows = firstOf(a.Workflows, top, largestFirst)
 	s.governed.answer(st, top, &a)
 	return a
 }
@@ -235,6 +232,12 @@ func (s *sum) figures(key string) ask.Figures {
 	f.Acceptance = rate(f.Accepted, f.Accepted+f.Refused)
 	f.Queue, f.Work, f.Whole = s.queue.durations(), s.work.durations(), s.whole.durations()
 	return f
+}
+
+// firstOf sorts rows of a table, and returns the first ones.
+func firstOf[R any](rows []R, most int, order func(x, y R) int) []R {
+	slices.SortFunc(rows, order)
+	return rows[:min(len(rows), most)]
 }
 
 func rate(part, whole int64) *float64 {

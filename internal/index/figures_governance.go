@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"database/sql"
-	"slices"
 
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/protocol"
@@ -92,10 +91,9 @@ func (s *governanceSums) answer(st *store, top int, a *ask.FiguresAnswer) {
 	for b, n := range s.barred {
 		a.Barred = append(a.Barred, ask.BarredCount{Code: b.code, From: st.names.textOf(b.from), To: b.to, Count: n})
 	}
-	slices.SortFunc(a.Barred, func(x, y ask.BarredCount) int {
+	a.Barred = firstOf(a.Barred, top, func(x, y ask.BarredCount) int {
 		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Code, y.Code), cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To))
 	})
-	a.Barred = a.Barred[:min(len(a.Barred), top)]
 	for _, sum := range s.gates {
 		sum.f.Waited = sum.waited.durations()
 		if sum.f.Waiting+sum.f.Passed+sum.f.Denied+sum.f.Lapsed+sum.f.Ended > 0 {

@@ -86,9 +86,10 @@ func (d *damageError) Unwrap() error { return d.err }
 
 func damagef(format string, args ...any) error { return &damageError{fmt.Errorf(format, args...)} }
 
-// filesUnchanged makes sure that no other program has deleted, replaced or shortened the files.
-// SQLite alone would continue to read the files that it has open.
-func (st *store) filesUnchanged() error {
+// checkFiles makes sure that no other program has deleted, replaced or shortened the files. SQLite
+// alone would continue to read the files that it has open. Only the writer extends them, and records
+// their sizes.
+func (st *store) checkFiles(record bool) error {
 	st.files.Lock()
 	defer st.files.Unlock()
 	for i, suffix := range fileSuffixes {
@@ -98,31 +99,13 @@ func (st *store) filesUnchanged() error {
 			return damagef("%s%s was deleted", st.path, suffix)
 		case err != nil:
 			return damagef("%w", err)
-		case !os.SameFile(id, st.ids[i]):
+		case st.ids[i] != nil && !os.SameFile(id, st.ids[i]):
 			return damagef("%s%s was replaced", st.path, suffix)
 		case id.Size() < st.sizes[i]:
 			return damagef("%s%s was cut from %d bytes to %d", st.path, suffix, st.sizes[i], id.Size())
+		case record:
+			st.ids[i], st.sizes[i] = id, id.Size()
 		}
 	}
 	return nil
-}
-
-// recordSizes records the sizes of the files. Only the writer calls it, since only it extends them.
-func (st *store) recordSizes() (wal int64, err error) {
-	st.files.Lock()
-	defer st.files.Unlock()
-	for i, suffix := range fileSuffixes {
-		id, err := os.Stat(st.path + suffix)
-		if err != nil {
-			return 0, damagef("%w", err)
-		}
-		if st.ids[i] == nil {
-			st.ids[i] = id
-		}
-		if !os.SameFile(id, st.ids[i]) || id.Size() < st.sizes[i] {
-			return 0, damagef("%s%s was changed by another program", st.path, suffix)
-		}
-		st.sizes[i] = id.Size()
-	}
-	return st.sizes[1], nil
 }

@@ -101,7 +101,7 @@ func (ix *Index) recover(err error) (left error, fatal bool) {
 	st, _ := ix.current()
 	var changed error
 	if st != nil {
-		changed = st.filesUnchanged()
+		changed = st.checkFiles(false)
 		st.release()
 	}
 	var write *writeError
@@ -263,7 +263,7 @@ func (f *filler) write(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-check.C:
-			if err := f.st.filesUnchanged(); err != nil {
+			if err := f.st.checkFiles(false); err != nil {
 				return err
 			}
 		case err := <-f.st.suspected:
@@ -310,7 +310,7 @@ func (f *filler) caughtUp(steps []step) bool {
 }
 
 func (f *filler) store(ctx context.Context, steps []step) error {
-	if err := f.st.filesUnchanged(); err != nil {
+	if err := f.st.checkFiles(false); err != nil {
 		return err
 	}
 	if err := f.st.apply(ctx, steps); err != nil {
@@ -414,14 +414,12 @@ func (st *store) addIndexes(ctx context.Context) error {
 // checkpoint copies the log into the file once it is longer than most. It checks the files first:
 // in a file that was cut short, it would leave a hole.
 func (st *store) checkpoint(ctx context.Context, most int64) error {
-	wal, err := st.recordSizes()
-	if err != nil || wal <= most {
+	if err := st.checkFiles(true); err != nil || st.sizes[1] <= most { // of the log
 		return err
 	}
 	var busy, frames, copied int64
 	if err := st.db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(passive)").Scan(&busy, &frames, &copied); err != nil {
 		return err
 	}
-	_, err = st.recordSizes()
-	return err
+	return st.checkFiles(true)
 }

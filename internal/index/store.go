@@ -161,8 +161,7 @@ func (st *store) load() error {
 		return fmt.Errorf("read its handoffs: %w", err)
 	}
 	st.floor = st.maxID
-	_, err = st.recordSizes()
-	return err
+	return st.checkFiles(true)
 }
 
 // release ends a use that began with Index.current.
@@ -178,7 +177,7 @@ func (st *store) close() error {
 // another program has cut the file short, the result may look intact, so closeKeepingFile removes
 // it.
 func (st *store) closeKeepingFile() error {
-	changed := st.filesUnchanged()
+	changed := st.checkFiles(false)
 	st.files.Lock()
 	id := st.ids[0]
 	st.files.Unlock()
