@@ -87,7 +87,7 @@ func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 		views[i] = InboxEntry{Why: w.Why, Since: waitingSince(w.State), Words: waitingWords(w.Why, w.State), StateView: StateOf(w.State)}
 	}
 	slices.SortStableFunc(views, func(x, y InboxEntry) int {
-		return cmp.Or(cmp.Compare(x.absence(), y.absence()), cmpBool(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), cmpBool(x.Closed, y.Closed), x.Since.Compare(y.Since))
+		return cmp.Or(cmp.Compare(x.absence(), y.absence()), FalseFirst(y.Why == lifecycle.InboxApproval, x.Why == lifecycle.InboxApproval), cmp.Compare(urgency(x.Priority), urgency(y.Priority)), FalseFirst(x.Closed, y.Closed), x.Since.Compare(y.Since))
 	})
 	// An entry without words gets the description of its task.
 	return views, InParallel(ctx, len(views), func(ctx context.Context, i int) (err error) {
@@ -104,7 +104,8 @@ func inboxEntries(ctx context.Context, r Reader, waiting []broker.Waiting) ([]In
 
 func urgency(p protocol.Priority) int { return slices.Index(protocol.Priorities, p) }
 
-func cmpBool(x, y bool) int {
+// FalseFirst is the order of two booleans.
+func FalseFirst(x, y bool) int {
 	switch {
 	case x == y:
 		return 0

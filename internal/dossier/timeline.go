@@ -89,9 +89,9 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 		}
 		until := now
 		if i+1 < len(changes) {
-			until = eventsAt(changes[i+1])
+			until = EventsAt(changes[i+1])
 		}
-		if span := until.Sub(eventsAt(c)); span > 0 && !state.Closed {
+		if span := until.Sub(EventsAt(c)); span > 0 && !state.Closed {
 			*d.Stages.of(state) += span.Milliseconds()
 		}
 	}
@@ -112,8 +112,8 @@ func TimelineOf(changes []protocol.Change, now time.Time) Timeline {
 	return d
 }
 
-// eventsAt returns when the events of an append happened, by the clock of their writer.
-func eventsAt(c protocol.Change) time.Time {
+// EventsAt returns when the events of an append happened, by the clock of their writer.
+func EventsAt(c protocol.Change) time.Time {
 	if n := len(c.Record.Events); n > 0 {
 		return c.Record.Events[n-1].When()
 	}

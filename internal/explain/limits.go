@@ -42,6 +42,9 @@ func barredText(e *protocol.Barred) string {
 	return Join(fmt.Sprintf("a hand-off to %s was refused (%s)", e.To, where), e.Words)
 }
 
+// counted are the dimensions of limits that are numbers of things.
+var counted = []struct{ name, what string }{{"max_handoffs", "handoffs"}, {"max_agents", "agents"}, {"max_tokens", "tokens"}}
+
 // Limits returns the remaining and the total amount of each limit; it is empty without limits.
 func Limits(s protocol.State) string {
 	if s.Limits == nil || s.Account == nil {
@@ -49,7 +52,7 @@ func Limits(s protocol.State) string {
 	}
 	left, raised := lifecycle.Available(s), s.Account.Raised
 	var words []string
-	for _, dim := range []struct{ name, what string }{{"max_handoffs", "handoffs"}, {"max_agents", "agents"}, {"max_tokens", "tokens"}} {
+	for _, dim := range counted {
 		if limit, bounded := s.Limits.Of(dim.name); bounded {
 			words = append(words, fmt.Sprintf("%d of %d %s", max(0, left.Of(dim.name)), limit+raised.Of(dim.name), dim.what))
 		}
@@ -96,12 +99,9 @@ func (x *explainer) limits() {
 // amountsText lists amounts: 2 handoffs, 500 tokens.
 func amountsText(a protocol.Amounts) string {
 	var words []string
-	for _, dim := range []struct {
-		n    int64
-		what string
-	}{{a.Handoffs, "handoffs"}, {a.Agents, "agents"}, {a.Tokens, "tokens"}} {
-		if dim.n != 0 {
-			words = append(words, fmt.Sprintf("%d %s", dim.n, dim.what))
+	for _, dim := range counted {
+		if n := a.Of(dim.name); n != 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, dim.what))
 		}
 	}
 	if a.CostMicros != 0 {

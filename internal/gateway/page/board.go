@@ -44,38 +44,36 @@ type column struct {
 
 // filterOf reads the filters of a URL.
 func filterOf(q url.Values) (f ask.Filter, filters []typed) {
-	add := func(name string, into *[]string) {
-		if values := q[name]; len(values) > 0 && values[0] != "" {
-			*into = values
-			filters = append(filters, typed{name, strings.Join(values, ", ")})
-		}
+	f.Agent = valuesOf[string](q, "agent", &filters)
+	f.Source = valuesOf[string](q, "source", &filters)
+	f.WorkflowID = valuesOf[string](q, "workflow", &filters)
+	f.ConversationID = valuesOf[string](q, "conversation", &filters)
+	if f.Text = q.Get("text"); f.Text != "" {
+		filters = append(filters, typed{"text", f.Text})
 	}
-	add("agent", &f.Agent)
-	add("source", &f.Source)
-	add("workflow", &f.WorkflowID)
-	add("conversation", &f.ConversationID)
-	if text := q.Get("text"); text != "" {
-		f.Text = text
-		filters = append(filters, typed{"text", text})
-	}
-	var outcomes, phases []string
-	add("outcome", &outcomes)
-	for _, o := range outcomes {
-		f.Outcome = append(f.Outcome, protocol.Outcome(o))
-	}
-	if slices.Equal(outcomes, []string{"failed"}) { // all that did not succeed
+	f.Outcome = valuesOf[protocol.Outcome](q, "outcome", &filters)
+	if slices.Equal(f.Outcome, []protocol.Outcome{protocol.OutcomeFailed}) { // all that did not succeed
 		f.Outcome = []protocol.Outcome{protocol.OutcomeFailed, protocol.OutcomeTimeout, protocol.OutcomeRejected}
 	}
-	add("phase", &phases)
-	for _, name := range phases {
-		f.Phase = append(f.Phase, protocol.Phase(name))
-	}
+	f.Phase = valuesOf[protocol.Phase](q, "phase", &filters)
 	if open := q.Get("open"); open != "" {
 		is := open == "true"
 		f.Open = &is
 		filters = append(filters, typed{"open", open})
 	}
 	return f, filters
+}
+
+// valuesOf reads the values of one filter, and adds it to those of the view.
+func valuesOf[T ~string](q url.Values, name string, filters *[]typed) (values []T) {
+	if q.Get(name) == "" {
+		return nil
+	}
+	for _, value := range q[name] {
+		values = append(values, T(value))
+	}
+	*filters = append(*filters, typed{name, strings.Join(q[name], ", ")})
+	return values
 }
 
 // board shows columns, or a list. Columns are a count and two lists: three questions, and a

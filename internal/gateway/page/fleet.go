@@ -275,8 +275,7 @@ func stateOf(r ask.Row) protocol.State {
 // keyRow is a key with a limit.
 type keyRow struct {
 	lifecycle.KeyStatus
-	Mark  mark
-	Words string // how many of how many
+	Mark mark
 }
 
 // keys returns the keys with a limit, the paused ones first, and how many are not returned.
@@ -290,22 +289,14 @@ func (x *request) keys(most int) (rows []keyRow, more int, err error) {
 		return nil, 0, err
 	}
 	for _, v := range all[:min(len(all), most)] {
-		r := keyRow{KeyStatus: v, Words: fmt.Sprint(v.Held, " in work")}
-		if v.MaxConcurrency > 0 {
-			r.Words = fmt.Sprintf("%d of %d in work", v.Held, v.MaxConcurrency)
-		}
-		if v.Rate > 0 {
-			r.Words += fmt.Sprintf(", %d of %d begun in %s", v.Begun, v.Rate, explain.Millis(v.PerMS))
-		}
+		m := mark{"○", "none waits", "rest"}
 		switch {
 		case !v.PausedUntil.IsZero():
-			r.Mark = mark{"‖", "paused " + explain.KeyPause(v, x.frame.Clock), "bad"}
+			m = mark{"‖", "paused " + explain.KeyPause(v, x.frame.Clock), "bad"}
 		case v.Waiting > 0:
-			r.Mark = mark{"○", fmt.Sprint(v.Waiting, " waiting"), "here"}
-		default:
-			r.Mark = mark{"○", "none waits", "rest"}
+			m = mark{"○", fmt.Sprint(v.Waiting, " waiting"), "here"}
 		}
-		rows = append(rows, r)
+		rows = append(rows, keyRow{v, m})
 	}
 	return rows, len(all) - len(rows), nil
 }

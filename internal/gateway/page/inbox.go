@@ -64,7 +64,7 @@ func (p *Page) inbox(x *request) (any, error) {
 	if v.Of == x.inboxName() {
 		x.counted(v.All, v.All > cardsMax && people.More)
 	}
-	slices.SortStableFunc(waiting, func(a, b broker.Waiting) int { return closedLast(a.State, b.State) })
+	slices.SortStableFunc(waiting, func(a, b broker.Waiting) int { return dossier.FalseFirst(a.State.Closed, b.State.Closed) })
 	v.More, waiting = max(0, v.All-cardsMax), waiting[:min(len(waiting), cardsMax)]
 	inbox, err := dossier.InboxOf(x.Context(), x.session, waiting)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Page) inbox(x *request) (any, error) {
 	}
 	entries := inbox.Entries
 	slices.SortStableFunc(entries, func(a, b dossier.InboxEntry) int { // the newest comes last, and moves nothing
-		return cmp.Or(closedLast(a.State, b.State), a.Since.Compare(b.Since))
+		return cmp.Or(dossier.FalseFirst(a.State.Closed, b.State.Closed), a.Since.Compare(b.Since))
 	})
 	open := x.URL.Query().Get("open")
 	if !slices.ContainsFunc(waiting, func(w broker.Waiting) bool { return w.State.Ticket == open }) {
@@ -98,16 +98,6 @@ func (p *Page) inbox(x *request) (any, error) {
 			Sub:   "They go back to it as soon as it has one.", Since: a.Since})
 	}
 	return &v, nil
-}
-
-func closedLast(a, b protocol.State) int {
-	switch {
-	case a.Closed == b.Closed:
-		return 0
-	case a.Closed:
-		return 1
-	}
-	return -1
 }
 
 // card shows the wish, its author and its age.

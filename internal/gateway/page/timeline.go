@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
@@ -139,12 +140,6 @@ func (x *request) timeline(state protocol.State, changes []protocol.Change, past
 	t := &timeline{Past: past, Shown: len(changes), Scale: x.URL.Query().Get("scale") == "1"}
 	var now line
 	var ended bool // the attempt of this line, or its agent's turn
-	at := func(c protocol.Change) time.Time {
-		if n := len(c.Record.Events); n > 0 {
-			return c.Record.Events[n-1].When()
-		}
-		return c.At
-	}
 	for i, c := range changes {
 		s := c.Record.State
 		agent, class := cmp.Or(s.Agent, s.TargetWords()), stageClass(s)
@@ -177,17 +172,17 @@ func (x *request) timeline(state protocol.State, changes []protocol.Change, past
 		}
 		until := x.frame.now
 		if i+1 < len(changes) {
-			until = at(changes[i+1])
+			until = dossier.EventsAt(changes[i+1])
 		} else if past {
-			until = at(c)
+			until = dossier.EventsAt(c)
 		}
-		if s.Closed || !until.After(at(c)) {
+		if s.Closed || !until.After(dossier.EventsAt(c)) {
 			continue
 		}
 		if n := len(now.Bars); n > 0 && (now.Bars[n-1].Class == class || deciding) {
 			now.Bars[n-1].to = until
 		} else {
-			now.Bars = append(now.Bars, span{Class: class, from: at(c), to: until})
+			now.Bars = append(now.Bars, span{Class: class, from: dossier.EventsAt(c), to: until})
 		}
 	}
 	t.Lines = append(t.Lines, now)
