@@ -52,12 +52,14 @@ type ackRow struct {
 	Reason   string `json:"c,omitempty"` // of these refusals
 }
 
-// batch applies steps to the file in one transaction.
+// batch applies steps to the file in one transaction. After its first error it does nothing more.
+// No context ends its statements: for one that can end, the driver starts a goroutine per statement.
 type batch struct {
 	st    *store
 	tx    *sql.Tx
 	rows  map[uuid.UUID]*pendingRow
 	order []*pendingRow
+	err   error
 }
 
 const (
@@ -71,31 +73,24 @@ const (
 
 // apply stores the next steps of the ledger in order. Readers see them when it returns. After an
 // error the store must be opened again: its memory may be ahead of the file.
-func (st *store) apply(ctx context.Context, steps []step) error {
+func (st *store) apply(steps []step) error {
 	last := steps[len(steps)-1]
-	// For a context that can end, the driver starts a goroutine per statement.
-	ctx = context.WithoutCancel(ctx)
-	tx, err := st.db.BeginTx(ctx, nil)
+	tx, err := st.db.Begin()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // has no effect after the commit
 	b := &batch{st: st, tx: tx, rows: make(map[uuid.UUID]*pendingRow, len(steps))}
-	if err := b.applySteps(ctx, steps); err != nil {
-		return err
-	}
-	if err := b.write(ctx); err != nil {
-		return err
-	}
-	if err := b.count(ctx); err != nil {
-		return err
-	}
+	b.applySteps(steps)
+	b.write()
+	b.count()
 	next := slices.Clone(st.currentPosition().next)
 	for i := range steps {
 		next.Pass(steps[i].seq)
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE position SET next=?, at=?, drift=?", next.String(), toMicros(last.at), st.drift); err != nil {
-		return err
+	b.exec("UPDATE position SET next=?, at=?, drift=?", next.String(), toMicros(last.at), st.drift)
+	if b.err != nil {
+		return b.err
 	}
 	if err := tx.Commit(); err != nil {
 		return err
@@ -110,85 +105,94 @@ func (st *store) apply(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// applySteps applies the steps to the rows of their handoffs.
-func (b *batch) applySteps(ctx context.Context, steps []step) error {
-	read, err := b.tx.PrepareContext(ctx, rowRead)
-	if err != nil {
-		return err
+func (b *batch) exec(query string, args ...any) {
+	if b.err == nil {
+		_, b.err = b.tx.Exec(query, args...)
 	}
+}
+
+// prepare returns a statement, which the end of the transaction closes.
+func (b *batch) prepare(query string) (s *sql.Stmt) {
+	if b.err == nil {
+		s, b.err = b.tx.Prepare(query)
+	}
+	return s
+}
+
+// run executes a statement for a handoff.
+func (b *batch) run(s *sql.Stmt, l *pendingRow, args ...any) {
+	if b.err != nil {
+		return
+	}
+	if _, err := s.Exec(args...); err != nil {
+		b.err = fmt.Errorf("store %s: %w", l.ticket, err)
+	}
+}
+
+// applySteps applies the steps to the rows of their handoffs.
+func (b *batch) applySteps(steps []step) {
+	read := b.prepare(rowRead)
 	for i := range steps {
 		s := &steps[i]
-		if s.ticket == uuid.Nil {
+		if s.ticket == uuid.Nil || b.err != nil {
 			continue
 		}
 		l := b.rows[s.ticket]
 		if l == nil {
-			if l, err = b.row(ctx, read, s); err != nil {
-				return err
-			}
+			l = b.row(read, s)
 			b.rows[s.ticket], b.order = l, append(b.order, l)
 		}
 		for _, o := range s.observations {
-			if err := b.observe(ctx, l, o); err != nil {
-				return err
-			}
+			b.observe(l, o)
 		}
-		if err := b.advance(ctx, l, s); err != nil {
-			return err
-		}
+		b.advance(l, s)
 	}
-	return nil
 }
 
 // row finds the row of a step's handoff, or makes it, even if the ledger has dropped its first
 // entry.
-func (b *batch) row(ctx context.Context, read *sql.Stmt, s *step) (*pendingRow, error) {
+func (b *batch) row(read *sql.Stmt, s *step) *pendingRow {
 	l := &pendingRow{ticket: s.ticket, isNew: true}
 	if s.first == nil || b.st.checkDuplicates {
 		var acks, governed sql.NullString
 		c := &l.counted
-		err := read.QueryRowContext(ctx, s.ticket[:]).Scan(&l.id, &c.agent, &c.outcome, &c.phase, &c.priority, &c.kind,
+		err := read.QueryRow(s.ticket[:]).Scan(&l.id, &c.agent, &c.outcome, &c.phase, &c.priority, &c.kind,
 			&l.offered, &l.taken, &l.queueMS, &l.accepts, &acks, &l.gate, &l.gated, &governed)
-		switch {
-		case errors.Is(err, sql.ErrNoRows):
+		switch l.isNew = errors.Is(err, sql.ErrNoRows); {
+		case l.isNew:
 		case err != nil:
-			return nil, err
+			b.err = err
 		default:
-			l.isNew, l.agent = false, c.agent
-			if acks.Valid {
-				if err := json.Unmarshal([]byte(acks.String), &l.acks); err != nil {
-					return nil, damagef("acknowledgements of %s: %w", l.ticket, err)
-				}
-			}
-			if l.governed, err = parseGoverned(governed); err != nil {
-				return nil, damagef("governance of %s: %w", l.ticket, err)
-			}
+			l.agent, b.err = c.agent, l.parse(acks, governed)
 		}
 	}
 	if l.isNew {
-		var err error
-		if l.id, err = b.newID(ctx, s.after.submitted); err != nil {
-			return nil, err
-		}
-		l.first = s.first
+		l.id, l.first = b.newID(s.after.submitted), s.first
 	}
-	return l, nil
+	return l
+}
+
+// parse reads the columns that are JSON.
+func (l *pendingRow) parse(acks, governed sql.NullString) (err error) {
+	if l.governed, err = parseGoverned(governed); err == nil && acks.Valid {
+		err = json.Unmarshal([]byte(acks.String), &l.acks)
+	}
+	if err != nil {
+		return damagef("row of %s: %w", l.ticket, err)
+	}
+	return nil
 }
 
 // observe adds an event to the totals.
-func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error {
+func (b *batch) observe(l *pendingRow, o observation) {
 	if l.govern(o) {
-		return nil
+		return
 	}
 	switch o.kind {
 	case "offered":
 		l.offered = cmp.Or(l.offered, o.at)
-		if o.to == "" {
-			return nil
-		}
-		to, err := b.name(ctx, o.to)
-		l.addPastAgent(to)
-		return err
+		l.addPastAgent(b.name(o.to))
+		return
 	case "accepted", "taken":
 		l.taken = o.at
 		if l.queueMS == nil && l.offered != 0 {
@@ -197,16 +201,13 @@ func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error
 		}
 	}
 	if o.agent == "" {
-		return nil
+		return
 	}
-	agent, err := b.name(ctx, o.agent)
-	if err != nil {
-		return err
-	}
+	agent := b.name(o.agent)
 	if o.kind == "accepted" && l.acks == nil && (l.accepts == 0 || l.agent == agent) {
 		l.accepts++
 		l.agent = agent
-		return nil
+		return
 	}
 	l.listAcks()
 	row := ackRow{Agent: agent, Accepted: 1}
@@ -216,13 +217,12 @@ func (b *batch) observe(ctx context.Context, l *pendingRow, o observation) error
 	for i := range l.acks {
 		if has := &l.acks[i]; has.Agent == row.Agent && has.Reason == row.Reason && (has.Refused > 0) == (row.Refused > 0) {
 			has.Accepted, has.Refused = has.Accepted+row.Accepted, has.Refused+row.Refused
-			return nil
+			return
 		}
 	}
 	if len(l.acks) < ackRowsMax {
 		l.acks = append(l.acks, row)
 	}
-	return nil
 }
 
 // listAcks turns the count of the current agent's acknowledgements into the list of all.
@@ -234,30 +234,20 @@ func (l *pendingRow) listAcks() {
 }
 
 // advance sets the handoff to its state after the step.
-func (b *batch) advance(ctx context.Context, l *pendingRow, s *step) error {
-	agent, err := b.name(ctx, s.after.agent)
-	if err != nil {
-		return err
-	}
-	if agent != l.agent && l.accepts > 0 {
-		l.listAcks()
-	}
+func (b *batch) advance(l *pendingRow, s *step) {
+	agent := b.name(s.after.agent)
 	if agent != l.agent {
+		if l.accepts > 0 {
+			l.listAcks()
+		}
 		l.addPastAgent(l.agent)
 	}
-	l.seq, l.after = s.seq, s.after
-	l.agent = agent
+	l.seq, l.after, l.agent = s.seq, s.after, agent
 	l.settle(s)
-	if l.inbox, err = b.name(ctx, s.after.inbox); err != nil {
-		return err
-	}
+	l.inbox = b.name(s.after.inbox)
 	if l.isNew && l.source == 0 { // these fields never change
-		if l.source, err = b.name(ctx, s.after.source); err != nil {
-			return err
-		}
-		l.target, err = b.name(ctx, s.after.target)
+		l.source, l.target = b.name(s.after.source), b.name(s.after.target)
 	}
-	return err
 }
 
 // addPastAgent adds an agent that had the handoff.
@@ -268,13 +258,12 @@ func (l *pendingRow) addPastAgent(agent int32) {
 }
 
 // name interns a name.
-func (b *batch) name(ctx context.Context, text string) (int32, error) {
+func (b *batch) name(text string) int32 {
 	id, fresh := b.st.names.add(text)
-	if !fresh {
-		return id, nil
+	if fresh {
+		b.exec("INSERT INTO name VALUES (?, ?)", id, text)
 	}
-	_, err := b.tx.ExecContext(ctx, "INSERT INTO name VALUES (?, ?)", id, text)
-	return id, err
+	return id
 }
 
 // idMax is the greatest id, in the year 6429. Later instants are forged.
@@ -282,21 +271,14 @@ const idMax = 1 << 57
 
 // newID returns the first free id from an instant on. The store's drift is the greatest distance
 // of an id from its instant.
-func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
+func (b *batch) newID(submitted int64) int64 {
 	st := b.st
 	at := min(max(submitted, 1), idMax)
 	id := at
 	if last, there := st.recent[at]; there {
 		id = last + 1
 	}
-	for id <= st.maxID {
-		there, err := b.idExists(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		if !there {
-			break
-		}
+	for id <= st.maxID && b.idExists(id) {
 		id++
 	}
 	if len(st.recent) > idsCachedMax {
@@ -307,63 +289,42 @@ func (b *batch) newID(ctx context.Context, submitted int64) (int64, error) {
 	if at == submitted || submitted < 1 {
 		st.drift = max(st.drift, id-at)
 	}
-	return id, nil
+	return id
 }
 
 // idsCachedMax bounds the ids that are kept in memory.
 const idsCachedMax = 100_000
 
 // idExists reports whether an id is taken.
-func (b *batch) idExists(ctx context.Context, id int64) (taken bool, err error) {
-	if _, taken = b.st.taken[id]; taken || id > b.st.floor {
-		return taken, nil
+func (b *batch) idExists(id int64) (taken bool) {
+	if _, taken = b.st.taken[id]; taken || id > b.st.floor || b.err != nil {
+		return taken
 	}
-	err = b.tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM handoff WHERE id = ?)", id).Scan(&taken)
-	return taken, err
+	b.err = b.tx.QueryRow("SELECT EXISTS (SELECT 1 FROM handoff WHERE id = ?)", id).Scan(&taken)
+	return taken
 }
 
 // write stores the rows. New rows go in the order of their ids, which is fastest for the search
 // engine.
-func (b *batch) write(ctx context.Context) error {
-	var insert, update, text, past *sql.Stmt // the end of the transaction closes them
-	for query, statement := range map[string]**sql.Stmt{rowInsert: &insert, rowUpdate: &update,
-		"INSERT INTO text (rowid, words) VALUES (?, ?)":             &text,
-		"INSERT OR IGNORE INTO past (handoff, agent) VALUES (?, ?)": &past} {
-		var err error
-		if *statement, err = b.tx.PrepareContext(ctx, query); err != nil {
-			return err
-		}
-	}
+func (b *batch) write() {
+	insert, update := b.prepare(rowInsert), b.prepare(rowUpdate)
+	text, past := b.prepare("INSERT INTO text (rowid, words) VALUES (?, ?)"), b.prepare("INSERT OR IGNORE INTO past (handoff, agent) VALUES (?, ?)")
 	slices.SortFunc(b.order, func(a, b *pendingRow) int { return cmp.Compare(a.id, b.id) })
 	for _, l := range b.order {
-		changing, err := l.stateColumns()
-		if err != nil {
-			return err
-		}
-		if !l.isNew {
-			_, err = update.ExecContext(ctx, append(changing, l.id)...)
+		if l.isNew {
+			b.run(insert, l, append(l.fixedColumns(), l.stateColumns()...)...)
 		} else {
-			_, err = insert.ExecContext(ctx, append(l.fixedColumns(), changing...)...)
-		}
-		if err != nil {
-			return fmt.Errorf("store %s: %w", l.ticket, err)
+			b.run(update, l, append(l.stateColumns(), l.id)...)
 		}
 		for _, agent := range l.pastAgents {
-			if agent == l.agent {
-				continue
-			}
-			if _, err := past.ExecContext(ctx, l.id, agent); err != nil {
-				return fmt.Errorf("store the past agents of %s: %w", l.ticket, err)
+			if agent != l.agent {
+				b.run(past, l, l.id, agent)
 			}
 		}
-		if l.first == nil || l.first.words == "" {
-			continue
-		}
-		if _, err := text.ExecContext(ctx, l.id, l.first.words); err != nil {
-			return fmt.Errorf("store the words of %s: %w", l.ticket, err)
+		if l.first != nil && l.first.words != "" {
+			b.run(text, l, l.id, l.first.words)
 		}
 	}
-	return nil
 }
 
 // hourMicros is an hour of the table of hours.
@@ -376,7 +337,7 @@ type inHour struct {
 }
 
 // count brings the tables of counts up to date.
-func (b *batch) count(ctx context.Context) error {
+func (b *batch) count() {
 	changes, hours := map[cell]int64{}, map[inHour]int64{}
 	for _, l := range b.order {
 		if l.isNew {
@@ -393,19 +354,13 @@ func (b *batch) count(ctx context.Context) error {
 		changes[now]++
 	}
 	for c, n := range changes {
-		if n == 0 {
-			continue
-		}
-		if _, err := b.tx.ExecContext(ctx, tallyAdd, c.agent, c.outcome, c.phase, c.priority, c.kind, n); err != nil {
-			return fmt.Errorf("count handoffs: %w", err)
+		if n != 0 {
+			b.exec(tallyAdd, c.agent, c.outcome, c.phase, c.priority, c.kind, n)
 		}
 	}
 	for h, n := range hours {
-		if _, err := b.tx.ExecContext(ctx, hourAdd, h.at, h.outcome, n); err != nil {
-			return fmt.Errorf("count the hours: %w", err)
-		}
+		b.exec(hourAdd, h.at, h.outcome, n)
 	}
-	return nil
 }
 
 // fixedColumns are the columns that never change, in their order.
@@ -421,7 +376,7 @@ func (l *pendingRow) fixedColumns() []any {
 }
 
 // stateColumns are the columns that follow the state, in their order.
-func (l *pendingRow) stateColumns() ([]any, error) {
+func (l *pendingRow) stateColumns() []any {
 	a := &l.after
 	var offer, work, whole, acks any
 	if a.offer != 0 {
@@ -434,19 +389,17 @@ func (l *pendingRow) stateColumns() ([]any, error) {
 		}
 	}
 	if l.acks != nil {
-		text, err := json.Marshal(l.acks)
-		if err != nil {
-			return nil, err
-		}
-		acks = string(text)
-	}
-	governed, err := l.governed.column()
-	if err != nil {
-		return nil, err
+		acks = jsonText(l.acks)
 	}
 	return []any{int64(l.seq), a.phase, a.outcome, l.agent, offer, a.updated, a.closed, a.reason, a.holder,
 		a.attempts, a.reroutes, a.level, a.tokens, a.cost, l.offered, l.taken, l.queueMS, work, whole, l.accepts, acks,
-		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), governed, nullIfEmpty(a.others)}, nil
+		a.waits, l.inbox, a.dead, l.gate, l.gated, l.governed.marks(), l.governed.column(), nullIfEmpty(a.others)}
+}
+
+// jsonText is the JSON of numbers and texts, which cannot fail.
+func jsonText(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
 }
 
 func nullIfEmpty(text string) any {

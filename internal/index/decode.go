@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -145,9 +144,7 @@ func decodeEntry(e broker.Entry) step {
 func afterOf(s protocol.State) handoffState {
 	others := ""
 	if s.Usage != nil && len(s.Usage.Others) > 0 {
-		if text, err := json.Marshal(s.Usage.Others); err == nil {
-			others = string(text)
-		}
+		others = jsonText(s.Usage.Others)
 	}
 	a := handoffState{
 		others: others,

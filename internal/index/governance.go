@@ -189,12 +189,11 @@ func (g *governed) marks() (marks int) {
 }
 
 // column is the value of the column governed.
-func (g *governed) column() (any, error) {
+func (g *governed) column() any {
 	if len(g.Barred) == 0 && len(g.Gates) == 0 && g.Deadlocks == 0 && g.Account == nil {
-		return nil, nil
+		return nil
 	}
-	text, err := json.Marshal(g)
-	return string(text), err
+	return jsonText(g)
 }
 
 func parseGoverned(column sql.NullString) (g governed, err error) {

@@ -313,7 +313,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 	if err := f.st.checkFiles(false); err != nil {
 		return err
 	}
-	if err := f.st.apply(ctx, steps); err != nil {
+	if err := f.st.apply(steps); err != nil {
 		return f.fail(err)
 	}
 	f.ix.notify()

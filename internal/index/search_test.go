@@ -31,7 +31,7 @@ func commonWord(t *testing.T) *store {
 		steps[i] = step{seq: uint64(i + 1), at: time.UnixMicro(at), ticket: uuid.New(), first: &firstEntry{words: "common"},
 			after: handoffState{phase: 1, agent: agent, source: "source", target: agent, submitted: at, updated: at, conversation: "talk"}}
 	}
-	if err := st.apply(t.Context(), steps); err != nil {
+	if err := st.apply(steps); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.addIndexes(t.Context()); err != nil {
