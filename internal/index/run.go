@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -323,10 +324,7 @@ func (f *filler) store(ctx context.Context, steps []step) error {
 		}
 		f.ix.log.Info("index caught up", "entries", f.st.currentPosition().next.Count())
 	}
-	if err := f.st.checkpoint(ctx, walBytesMax); err != nil {
-		return f.fail(err)
-	}
-	return nil
+	return f.fail(f.st.checkpoint(ctx, walBytesMax))
 }
 
 // prune removes the handoffs that the ledger has dropped for their age, and renews the statistics.
@@ -344,15 +342,13 @@ func (f *filler) prune(ctx context.Context) error {
 			f.ix.notify()
 			continue
 		}
-		if _, err := f.st.db.ExecContext(ctx, analyzeGrown); err != nil {
-			return f.fail(err)
-		}
-		return nil
+		_, err = f.st.db.ExecContext(ctx, analyzeGrown)
+		return f.fail(err)
 	}
 }
 
 func (f *filler) fail(err error) error {
-	if isDamage(err) {
+	if err == nil || isDamage(err) {
 		return err
 	}
 	return &writeError{err}
@@ -366,46 +362,31 @@ func (f *filler) prepareIndexes(ctx context.Context) error {
 	if f.caughtUp(nil) {
 		return f.st.addIndexes(ctx)
 	}
-	return f.st.tuneSearch(ctx, fillSearch)
+	_, err := f.st.db.ExecContext(ctx, fillSearch)
+	return err
 }
 
 // Settings of the search engine. During a fill it keeps more in memory and merges only when it
 // must; later merges are small.
-var (
-	fillSearch   = map[string]int{"hashsize": 16 << 20, "automerge": 0}
-	followSearch = map[string]int{"hashsize": 1 << 20, "automerge": 4}
+const (
+	fillSearch = `INSERT INTO text (text, rank) VALUES ('hashsize', 16777216);
+		INSERT INTO text (text, rank) VALUES ('automerge', 0)`
+	followSearch = `INSERT INTO text (text, rank) VALUES ('hashsize', 1048576);
+		INSERT INTO text (text, rank) VALUES ('automerge', 4)`
 )
 
-func (st *store) tuneSearch(ctx context.Context, settings map[string]int) error {
-	for name, value := range settings {
-		if _, err := st.db.ExecContext(ctx, "INSERT INTO text (text, rank) VALUES (?, ?)", name, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // addIndexes makes the secondary indexes. If it is interrupted, the next call continues with the
-// missing ones.
+// missing ones. Making an index reads all rows once, and sorts in memory: a large page cache does not
+// help.
 func (st *store) addIndexes(ctx context.Context) error {
-	// Making an index reads all rows once, and sorts in memory: a large page cache does not
-	// help.
-	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("PRAGMA cache_size = -%d; PRAGMA shrink_memory", indexingCacheKB)); err != nil {
-		return err
-	}
-	for _, create := range secondary {
-		if _, err := st.db.ExecContext(ctx, create); err != nil {
+	for _, statement := range slices.Concat([]string{fmt.Sprintf("PRAGMA cache_size = -%d; PRAGMA shrink_memory", indexingCacheKB)}, secondary,
+		[]string{followSearch, fmt.Sprintf("UPDATE position SET indexed = 1; PRAGMA cache_size = -%d", writerCacheKB)}) {
+		if _, err := st.db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 		if err := st.checkpoint(ctx, walBytesMax); err != nil {
 			return err
 		}
-	}
-	if err := st.tuneSearch(ctx, followSearch); err != nil {
-		return err
-	}
-	if _, err := st.db.ExecContext(ctx, fmt.Sprintf("UPDATE position SET indexed = 1; PRAGMA cache_size = -%d", writerCacheKB)); err != nil {
-		return err
 	}
 	st.indexed.Store(true)
 	return nil
