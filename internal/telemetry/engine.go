@@ -89,13 +89,30 @@ func (e *engineCollector) collect(to chan<- prometheus.Metric) {
 		return
 	}
 	to <- gaugeMetric(upDesc, 1)
-	e.collectQueues(to, queues, directory)
-	e.collectAgents(to, directory)
-	e.collectBreakers(to, directory)
+	all := sums{}
+	e.collectQueues(all, queues, directory)
+	e.collectAgents(all, directory)
+	e.collectBreakers(all, directory)
+	e.collectLimits(ctx, all)
+	for of, value := range all {
+		labels := []string{of.label}
+		if of.lane != "" {
+			labels = append(labels, string(of.lane))
+		}
+		to <- gaugeMetric(of.desc, value, labels...)
+	}
 	e.collectLocks(ctx, to)
 	e.collectSchedules(to, directory)
 	collectRules(to, directory)
-	e.collectLimits(ctx, to)
+}
+
+// sums are the values of gauges. Several agents or keys may share a label.
+type sums map[sample]float64
+
+type sample struct {
+	desc  *prometheus.Desc
+	label string
+	lane  protocol.Priority // empty: it has none
 }
 
 func (e *engineCollector) collectSchedules(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
@@ -125,27 +142,18 @@ func collectRules(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
 // other. Their names may come from packages.
 const limitsMax = 100
 
-// collectLimits emits the keys with a limit. They are missing where they cannot be read.
-func (e *engineCollector) collectLimits(ctx context.Context, to chan<- prometheus.Metric) {
-	all, err := e.engine.KeyLimits().Statuses(ctx)
+// collectLimits adds up the keys with a limit. They are missing where they cannot be read.
+func (e *engineCollector) collectLimits(ctx context.Context, all sums) {
+	keys, err := e.engine.KeyLimits().Statuses(ctx)
 	if err != nil {
 		return
 	}
-	type counts struct{ held, waiting, paused int }
-	sums := map[string]counts{}
-	for _, v := range all {
+	for _, v := range keys {
 		label := e.limitLabel(v.Key)
-		sum := sums[label]
-		sum.held, sum.waiting = sum.held+v.Held, sum.waiting+v.Waiting
-		if !v.PausedUntil.IsZero() {
-			sum.paused = 1
-		}
-		sums[label] = sum
-	}
-	for label, sum := range sums {
-		to <- gaugeMetric(limitHeldDesc, float64(sum.held), label)
-		to <- gaugeMetric(limitWaitingDesc, float64(sum.waiting), label)
-		to <- gaugeMetric(limitPausedDesc, float64(sum.paused), label)
+		all[sample{limitHeldDesc, label, ""}] += float64(v.Held)
+		all[sample{limitWaitingDesc, label, ""}] += float64(v.Waiting)
+		paused := sample{limitPausedDesc, label, ""}
+		all[paused] = max(all[paused], boolValue(!v.PausedUntil.IsZero()))
 	}
 }
 
@@ -179,93 +187,68 @@ func (e *engineCollector) cachedQueues(ctx context.Context) ([]broker.QueueStatu
 	return e.queues, e.err
 }
 
-type laneKey struct {
-	agent string
-	lane  protocol.Priority
-}
-
-// collectQueues emits a sample for each lane of every registered agent, and one of each lane for
+// collectQueues adds up a sample for each lane of every registered agent, and one of each lane for
 // all other agents together.
-func (e *engineCollector) collectQueues(to chan<- prometheus.Metric, queues []broker.QueueStatus, directory *lifecycle.Directory) {
-	lanes := map[laneKey]broker.QueueStatus{}
+func (e *engineCollector) collectQueues(all sums, queues []broker.QueueStatus, directory *lifecycle.Directory) {
 	for id := range directory.Agents {
 		for _, lane := range protocol.Priorities {
-			lanes[laneKey{e.label(id), lane}] = broker.QueueStatus{}
+			all.begin(e.label(id), lane, depthDesc, deliveredDesc, oldestDesc)
 		}
 	}
 	for _, q := range queues {
-		key := laneKey{e.label(q.Agent), q.Lane}
-		sum := lanes[key]
-		sum.Depth += q.Depth
-		sum.Delivered += q.Delivered
-		if !q.Waiting.IsZero() && (sum.Waiting.IsZero() || q.Waiting.Before(sum.Waiting)) {
-			sum.Waiting = q.Waiting
+		label := e.label(q.Agent)
+		all[sample{depthDesc, label, q.Lane}] += float64(q.Depth - q.Delivered)
+		all[sample{deliveredDesc, label, q.Lane}] += float64(q.Delivered)
+		oldest := sample{oldestDesc, label, q.Lane}
+		if all[oldest] += 0; !q.Waiting.IsZero() {
+			all[oldest] = max(all[oldest], e.now().Sub(q.Waiting).Seconds())
 		}
-		lanes[key] = sum
-	}
-	for key, q := range lanes {
-		age := time.Duration(0)
-		if !q.Waiting.IsZero() {
-			age = max(0, e.now().Sub(q.Waiting))
-		}
-		to <- gaugeMetric(depthDesc, float64(q.Depth-q.Delivered), key.agent, string(key.lane))
-		to <- gaugeMetric(deliveredDesc, float64(q.Delivered), key.agent, string(key.lane))
-		to <- gaugeMetric(oldestDesc, age.Seconds(), key.agent, string(key.lane))
 	}
 }
 
-// holderCounts are the workers and slots of one agent.
-type holderCounts struct{ workers, slots, busy, polling, draining, paused int }
+// begin makes samples that are 0 if nothing is added to them.
+func (s sums) begin(label string, lane protocol.Priority, descs ...*prometheus.Desc) {
+	for _, desc := range descs {
+		s[sample{desc, label, lane}] += 0
+	}
+}
 
-func (e *engineCollector) collectAgents(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
-	all := map[string]holderCounts{}
+// collectAgents adds up the workers and slots of agents.
+func (e *engineCollector) collectAgents(all sums, directory *lifecycle.Directory) {
+	begin := func(agent string) string {
+		label := e.label(agent)
+		all.begin(label, "", workersDesc, slotsDesc, busyDesc, pollingDesc, drainingDesc, pausedDesc)
+		return label
+	}
 	for id, profile := range directory.Agents {
-		label := e.label(id)
-		p := all[label]
-		if profile.Paused {
-			p.paused = 1
-		}
-		all[label] = p
+		paused := sample{pausedDesc, begin(id), ""}
+		all[paused] = max(all[paused], boolValue(profile.Paused))
 	}
 	for _, h := range directory.Holders {
-		label := e.label(h.Agent)
-		p := all[label]
+		label := begin(h.Agent)
 		switch {
 		case h.Polling:
-			p.polling++
+			all[sample{pollingDesc, label, ""}]++
 		case h.Draining:
-			p.draining++
+			all[sample{drainingDesc, label, ""}]++
 		default:
-			p.workers++
-			p.slots += h.Slots
-			p.busy += h.Busy
+			all[sample{workersDesc, label, ""}]++
+			all[sample{slotsDesc, label, ""}] += float64(h.Slots)
+			all[sample{busyDesc, label, ""}] += float64(h.Busy)
 		}
-		all[label] = p
-	}
-	for label, p := range all {
-		to <- gaugeMetric(workersDesc, float64(p.workers), label)
-		to <- gaugeMetric(slotsDesc, float64(p.slots), label)
-		to <- gaugeMetric(busyDesc, float64(p.busy), label)
-		to <- gaugeMetric(pollingDesc, float64(p.polling), label)
-		to <- gaugeMetric(drainingDesc, float64(p.draining), label)
-		to <- gaugeMetric(pausedDesc, float64(p.paused), label)
 	}
 }
 
 // breakerValues are the values of handoff_breaker_state.
 var breakerValues = map[lifecycle.BreakerState]float64{lifecycle.BreakerClosed: 0, lifecycle.BreakerHalfOpen: 1, lifecycle.BreakerOpen: 2}
 
-// collectBreakers emits a sample for each agent that has a health. Of agents that share a label the
+// collectBreakers adds a sample for each agent that has a health. Of agents that share a label the
 // worst counts.
-func (e *engineCollector) collectBreakers(to chan<- prometheus.Metric, directory *lifecycle.Directory) {
-	worst := map[string]float64{}
+func (e *engineCollector) collectBreakers(all sums, directory *lifecycle.Directory) {
 	for id, h := range directory.Health {
 		state, _ := lifecycle.Breaker(h.Health, directory.BreakerPolicy(id), e.now())
-		label := e.label(id)
-		worst[label] = max(worst[label], breakerValues[state])
-	}
-	for label, value := range worst {
-		to <- gaugeMetric(breakerDesc, value, label)
+		worst := sample{breakerDesc, e.label(id), ""}
+		all[worst] = max(all[worst], breakerValues[state])
 	}
 }
 
