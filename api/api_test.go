@@ -134,7 +134,7 @@ func TestService(t *testing.T) {
 
 // indexOf keeps an index of a broker until the test ends.
 func indexOf(t *testing.T, b *broker.Broker) *index.Index {
-	ix, err := index.Open(filepath.Join(t.TempDir(), "index.db"), index.Config{})
+	ix, err := index.Open(filepath.Join(t.TempDir(), "index.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -207,7 +207,7 @@ func (r *round) withServices(ctx context.Context, measure func(context.Context) 
 			return Figures{}, err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		ix, err := index.Open(filepath.Join(dir, "index.db"), index.Config{Log: r.cfg.Log})
+		ix, err := index.Open(filepath.Join(dir, "index.db"), r.cfg.Log)
 		if err != nil {
 			return Figures{}, err
 		}

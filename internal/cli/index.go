@@ -73,7 +73,7 @@ engine is not reachable.`,
 func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 	return a.serve(ctx, &cfg.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 		shown.engineAnswers(b)
-		ix, err := index.Open(a.path(cfg.file), index.Config{Log: log})
+		ix, err := index.Open(a.path(cfg.file), log)
 		if errors.Is(err, index.ErrInUse) {
 			return fmt.Errorf("%w: --file FILE", err)
 		}
@@ -141,7 +141,7 @@ func (s *showing) noIndex(why error) {
 // indexBeside keeps the index of a node of our own, and returns when it answers. Its errors are
 // logged: handoffs go on without. The returned function waits for its end, after ctx's.
 func indexBeside(ctx context.Context, engine broker.Engine, file string, shown *showing, log *slog.Logger) (wait func()) {
-	ix, err := index.Open(file, index.Config{Log: log})
+	ix, err := index.Open(file, log)
 	if err != nil {
 		log.Error("no index here: handoff list has no answer", "err", err)
 		shown.noIndex(err)

@@ -213,7 +213,7 @@ func TestFilesOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(c.path, Config{}); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.path) {
+		if _, err := Open(c.path, nil); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.path) {
 			t.Errorf("%s: %v, want %v and the path", c.name, err, c.want)
 		}
 		after, err := os.ReadFile(c.path)
@@ -243,7 +243,7 @@ func TestNewerInItsPlace(t *testing.T) {
 	engine := brokertest.NewMemory()
 	defer func() { _ = engine.Close() }()
 	path := filepath.Join(t.TempDir(), "index.db")
-	ix, err := Open(path, Config{})
+	ix, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,17 +272,17 @@ func TestNewerInItsPlace(t *testing.T) {
 
 func TestTwoAtOnePath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deep", "down", "index.db")
-	ix, err := Open(path, Config{})
+	ix, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, Config{}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
+	if _, err := Open(path, nil); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second one: %v", err)
 	}
 	if err := ix.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Open(path, Config{})
+	again, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

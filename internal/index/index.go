@@ -34,11 +34,6 @@ var (
 	ErrInUse = errors.New("index in use")
 )
 
-// Config configures an index. The zero value is the default.
-type Config struct {
-	Log *slog.Logger // nil discards
-}
-
 // Index is a projection of one ledger in one file. All methods are safe for
 // concurrent use.
 type Index struct {
@@ -61,14 +56,13 @@ type Index struct {
 // Open opens the index in a file. It makes a missing file, readable by its owner alone, and
 // rebuilds a damaged or older one. It refuses a file from a newer version with errNewer, another
 // program's database with errForeign, and one that another process uses with ErrInUse; all three
-// stay unchanged. Nothing is read from a ledger before Run.
-func Open(path string, cfg Config) (*Index, error) {
+// stay unchanged. Nothing is read from a ledger before Run. A nil log discards.
+func Open(path string, log *slog.Logger) (*Index, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the index: %w", err)
 	}
-	ix := &Index{path: path, log: cfg.Log, opened: time.Now(), fillBehind: fillBehindDefault, changed: make(chan struct{})}
-	ix.log = cmp.Or(ix.log, slog.New(slog.DiscardHandler))
+	ix := &Index{path: path, log: cmp.Or(log, slog.New(slog.DiscardHandler)), opened: time.Now(), fillBehind: fillBehindDefault, changed: make(chan struct{})}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("open the index: %w", err)
 	}

@@ -208,7 +208,7 @@ func init() { waitDefault = waitMax }
 // keep opens an index and runs it until the test ends, or stop is called.
 func keep(t testing.TB, path string, src Source, change ...func(*Index)) (ix *Index, stop func()) {
 	t.Helper()
-	ix, err := Open(path, Config{})
+	ix, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

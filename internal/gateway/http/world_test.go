@@ -245,7 +245,7 @@ func TestAPI(t *testing.T) {
 // serveIndex keeps an index of the world's engine, which answers questions over it, until the test ends.
 func (w *world) serveIndex() {
 	w.Helper()
-	ix, err := index.Open(filepath.Join(w.TempDir(), "index.db"), index.Config{})
+	ix, err := index.Open(filepath.Join(w.TempDir(), "index.db"), nil)
 	if err != nil {
 		w.Fatal(err)
 	}

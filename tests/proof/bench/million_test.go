@@ -46,7 +46,7 @@ func keepIndex(ctx context.Context, url, file string) error {
 	if err != nil {
 		return err
 	}
-	ix, err := index.Open(file, index.Config{})
+	ix, err := index.Open(file, nil)
 	if err != nil {
 		return err
 	}

@@ -298,7 +298,7 @@ func (c *chaos) start(b *broker.Broker) {
 // index runs an index meanwhile. It returns a function that counts its closed handoffs.
 func (c *chaos) index(b *broker.Broker) func(context.Context) (int64, error) {
 	c.Helper()
-	ix, err := index.Open(filepath.Join(c.TempDir(), "index.db"), index.Config{})
+	ix, err := index.Open(filepath.Join(c.TempDir(), "index.db"), nil)
 	if err != nil {
 		c.Fatal(err)
 	}

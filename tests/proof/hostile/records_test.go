@@ -290,7 +290,7 @@ func (f *recordFleet) doctor(ctx context.Context, t *testing.T, victim string) {
 // checkNewIndex makes an index of the ledger from nothing.
 func (f *recordFleet) checkNewIndex(ctx context.Context, t *testing.T, tickets []string) {
 	t.Helper()
-	ix, err := index.Open(filepath.Join(t.TempDir(), "index.db"), index.Config{})
+	ix, err := index.Open(filepath.Join(t.TempDir(), "index.db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
