@@ -73,12 +73,6 @@ func (k Reference) String() string {
 	return explain.Join(k.Ticket, k.Agent, string(k.Phase))
 }
 
-// readReference reads the handoff that another one names.
-func readReference(ctx context.Context, r Reader, ticket string) (Reference, error) {
-	s, err := readState(ctx, r, ticket)
-	return referenceTo(ticket, s), err
-}
-
 // Show reads a whole handoff.
 func Show(ctx context.Context, r Reader, ticket string) (Handoff, error) {
 	changes, err := r.History(ctx, ticket)
@@ -121,18 +115,11 @@ func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 			return
 		}
 		group.Go(func() error {
-			k, err := readReference(ctx, r, ticket)
+			other, err := readState(ctx, r, ticket)
+			k := referenceTo(ticket, other)
+			next, _ := lifecycle.NextInChain(other)
+			k.Goto = next == s.Ticket // so it does if it is the parent
 			*into = &k
-			return err
-		})
-	}
-	if s.Parent != "" {
-		group.Go(func() error {
-			parent, err := readState(ctx, r, s.Parent)
-			k := referenceTo(s.Parent, parent)
-			next, _ := lifecycle.NextInChain(parent)
-			k.Goto = next == s.Ticket
-			v.Parent = &k
 			return err
 		})
 	}
@@ -140,6 +127,7 @@ func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 		v.State.HandedOn, err = ChainOf(ctx, r, s)
 		return err
 	})
+	one(s.Parent, &v.Parent)
 	one(s.Group, &v.Group)
 	one(s.ReturnOf, &v.ReturnOf)
 	one(s.Origin, &v.RedriveOf)
@@ -156,8 +144,9 @@ func (v *Handoff) readReferences(ctx context.Context, r Reader) error {
 	}
 	v.Children = make([]Reference, len(children))
 	for i, child := range children {
-		group.Go(func() (err error) {
-			v.Children[i], err = readReference(ctx, r, child.Ticket)
+		group.Go(func() error {
+			below, err := readState(ctx, r, child.Ticket)
+			v.Children[i] = referenceTo(child.Ticket, below)
 			v.Children[i].N, v.Children[i].Goto = child.N, child.Relation == HandedOn
 			return err
 		})

@@ -162,13 +162,18 @@ func (x *Situation) query(now time.Time) lifecycle.Query {
 	return lifecycle.Query{Directory: x.Directory, Now: now, Reserved: x.Reserved}
 }
 
-// openRelatives reads the first relatives that a handoff waits for.
+// openRelatives reads the first members, or children, that an open handoff waits for.
 func openRelatives(ctx context.Context, b *broker.Broker, s protocol.State) ([]Relative, error) {
+	if s.Children == nil || s.Closed {
+		return nil, nil
+	}
+	awaited := s.Children.Awaited
+	if s.Aggregate != nil {
+		awaited = s.Children.Made
+	}
+	ordinals := awaited.Without(s.Children.Closed).Numbers()
 	var open []Relative
-	for _, n := range openOrdinals(s) {
-		if len(open) == relativesRead {
-			break
-		}
+	for _, n := range ordinals[:min(len(ordinals), relativesRead)] {
 		r := Relative{Ticket: s.ChildTicket(n), N: n + 1}
 		head, err := b.Head(ctx, r.Ticket, 0)
 		if err != nil && !errors.Is(err, broker.ErrNotFound) && !broker.Unreadable(err) {
@@ -178,18 +183,6 @@ func openRelatives(ctx context.Context, b *broker.Broker, s protocol.State) ([]R
 		open = append(open, r)
 	}
 	return open, nil
-}
-
-// openOrdinals returns the ordinals of the members, or the children, that an open handoff waits
-// for.
-func openOrdinals(s protocol.State) []int {
-	switch {
-	case s.Children == nil || s.Closed:
-		return nil
-	case s.Aggregate != nil:
-		return s.Children.Made.Without(s.Children.Closed).Numbers()
-	}
-	return s.Children.Awaited.Without(s.Children.Closed).Numbers()
 }
 
 // aheadOf asks the index for the number of handoffs before this one in its agent's queue. It
