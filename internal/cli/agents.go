@@ -18,17 +18,24 @@ import (
 )
 
 func newAgents(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	cmd := group(&cobra.Command{
 		Use:     "agents",
 		Aliases: []string{"agent"},
 		Short:   "See and change who there is to hand to",
 		Long: `Agents are roles with a name and capabilities; workers serve them. "handoff work"
 registers an agent that does not exist yet; these commands change its profile.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsRecommend(a), newAgentsPrompt(a), newAgentsPut(a), newAgentsRemove(a), newAgentsBreaker(a),
-		newAgentsPause(a, "pause", true), newAgentsPause(a, "resume", false))
+	}, newAgentsList(a), newAgentsShow(a), newAgentsFind(a), newAgentsRecommend(a), newAgentsPrompt(a), newAgentsPut(a), newAgentsRemove(a), newAgentsBreaker(a),
+		&cobra.Command{
+			Use: "pause AGENT", Short: "Keep an agent from taking more; its offers wait",
+			Long: `Pause keeps an agent from taking handoffs. They can still be submitted to it and
+wait in its queue; its work in progress goes on. Nothing escalates because of a pause.`,
+			Example: "  handoff agents pause reviewer",
+			Args:    takes("an AGENT"), RunE: onNamed(a, (*api.Session).PauseAgent, a.nowIs("paused")),
+		}, &cobra.Command{
+			Use: "resume AGENT", Short: "End the pause of an agent", Long: `Resume ends a pause.`,
+			Example: "  handoff agents resume reviewer",
+			Args:    takes("an AGENT"), RunE: onNamed(a, (*api.Session).ResumeAgent, a.nowIs("resumed")),
+		})
 	for _, sub := range cmd.Commands() {
 		if !slices.Contains([]string{"list", "find", "recommend", "prompt"}, sub.Name()) {
 			sub.ValidArgsFunction = a.agentWords
@@ -88,10 +95,7 @@ That is computed from the presence of workers and claims at this moment, and sto
 		Example: `  handoff agents ls
   handoff agents ls -o jsonl | jq -r 'select(.availability == "absent") | .id'`,
 		Args: takes(),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			views, err := s.Agents(ctx)
-			return printedList(a, views, err, a.agents)
-		}),
+		RunE: onList(a, (*api.Session).Agents, a.agents),
 	}
 }
 
@@ -154,10 +158,8 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 			if profile, err = flags.apply(profile, a); err != nil {
 				return err
 			}
-			if profile, err = s.PutAgent(ctx, profile); err != nil {
-				return err
-			}
-			if err := a.line(profile, "%s  %s\n", profile.ID, saved(profile)); err != nil {
+			profile, err = s.PutAgent(ctx, profile)
+			if err := printed(a, profile, err, a.nowIs(saved(profile))); err != nil {
 				return err
 			}
 			return cmp.Or(a.warnOfAuthority(ctx, s, profile), a.warnOfEdges(ctx, s, profile))
@@ -173,11 +175,7 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 // apply changes a profile by the flags.
 func (f *profileFlags) apply(p protocol.Profile, a *app) (protocol.Profile, error) {
 	if f.File != "" {
-		body, err := a.read(f.File)
-		if err != nil {
-			return p, err
-		}
-		whole, err := protocol.DecodeProfile(body)
+		whole, err := readAs(a, f.File, protocol.DecodeProfile)
 		if err != nil {
 			return p, err
 		}
@@ -441,13 +439,7 @@ of them (handoff fleet set breaker.threshold=3), or its own profile does.`,
 Its waiting handoffs are offered.`,
 		Example: `  handoff agents breaker reset coder`,
 		Args:    takes("an AGENT"), ValidArgsFunction: a.agentWords,
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			v, err := s.ResetBreaker(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.line(v, "%s  breaker closed\n", v.Agent)
-		}),
+		RunE: onNamed(a, (*api.Session).ResetBreaker, func(v api.BreakerStatus) error { return a.line(v, "%s  breaker closed\n", v.Agent) }),
 	})
 	return cmd
 }
@@ -495,29 +487,9 @@ func breakerWords(p protocol.BreakerPolicy) string {
 		explain.Millis(p.OpenMS), explain.Millis(p.OpenMaxMS), p.Threshold, p.SharePercent, explain.Millis(p.WindowMS), p.Probes)
 }
 
-func newAgentsPause(a *app, verb string, pause bool) *cobra.Command {
-	short, long := "End the pause of an agent", `Resume ends a pause.`
-	if pause {
-		short = "Keep an agent from taking more; its offers wait"
-		long = `Pause keeps an agent from taking handoffs. They can still be submitted to it and
-wait in its queue; its work in progress goes on. Nothing escalates because of a pause.`
-	}
-	return &cobra.Command{
-		Use: verb + " AGENT", Short: short, Long: long,
-		Example: "  handoff agents " + verb + " reviewer",
-		Args:    takes("an AGENT"),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			change := s.ResumeAgent
-			if pause {
-				change = s.PauseAgent
-			}
-			profile, err := change(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.line(profile, "%s  %s\n", profile.ID, verb+"d")
-		}),
-	}
+// nowIs prints an agent after a change.
+func (a *app) nowIs(word string) func(protocol.Profile) error {
+	return func(p protocol.Profile) error { return a.line(p, "%s  %s\n", p.ID, word) }
 }
 
 func newAgentsRemove(a *app) *cobra.Command {
@@ -539,10 +511,7 @@ while, pause it instead.`,
 				}
 			}
 			profile, err := s.RemoveAgent(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return a.line(profile, "%s  removed\n", profile.ID)
+			return printed(a, profile, err, a.nowIs("removed"))
 		}),
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove it though workers of it run")

@@ -101,11 +101,8 @@ incomplete, or you may not give it.`,
   handoff answer 5f0c… --deny --let-others --reason "ask the owner"`,
 		PreRunE: func(*cobra.Command, []string) error {
 			if file != "" {
-				body, err := a.read(file)
-				if err != nil {
-					return err
-				}
-				if answer, err = protocol.DecodeAnswer(body); err != nil {
+				var err error
+				if answer, err = readAs(a, file, protocol.DecodeAnswer); err != nil {
 					return err
 				}
 			}

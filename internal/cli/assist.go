@@ -89,10 +89,10 @@ func (a *app) suggestAgent(ctx context.Context, err error) error {
 	if meant == "" || slices.Contains(known, name[1]) { // an agent that was registered since
 		return err
 	}
-	suggested := *e
-	suggested.Message = strings.NewReplacer(name[0], name[0]+meant,
-		"; start a worker for it", "; to serve a new one", "; register it", "; to register a new one").Replace(e.Message)
-	return &suggested
+	return amended(err, func(e *protocol.Error) {
+		e.Message = strings.NewReplacer(name[0], name[0]+meant,
+			"; start a worker for it", "; to serve a new one", "; register it", "; to register a new one").Replace(e.Message)
+	})
 }
 
 // agentNames are the names of all agents; none where the directory is not readable.

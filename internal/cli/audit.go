@@ -15,7 +15,7 @@ import (
 )
 
 func newAudit(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "audit",
 		Short: "Read the audit trail, export it, and check that it is whole",
 		Long: `The ledger is the audit trail: every change of a handoff is written before the handoff
@@ -25,11 +25,7 @@ docs/operations/audit.md has its fields, and how files are made.
 
 The ledger keeps an entry for 190 days. "handoff audit export DIR", from a timer, keeps it
 for longer.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newAuditList(a), newAuditExport(a), newAuditVerify(a))
-	return cmd
+	}, newAuditList(a), newAuditExport(a), newAuditVerify(a))
 }
 
 // auditFilter selects handoffs and, for list, their records.

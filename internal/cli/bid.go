@@ -50,11 +50,8 @@ With --refuse there is no bid, and the others decide.`,
 			return nil
 		}
 		if file != "" {
-			body, err := a.read(file)
-			if err != nil {
-				return err
-			}
-			if bid, err = protocol.DecodeBid(body); err != nil {
+			var err error
+			if bid, err = readAs(a, file, protocol.DecodeBid); err != nil {
 				return err
 			}
 		}

@@ -24,18 +24,14 @@ import (
 var unsuccessful = []string{"failed", "timeout", "rejected", "cancelled", "rolled_back"}
 
 func newDead(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "dead",
 		Aliases: []string{"dead-letters"},
 		Short:   "List handoffs that closed without success, and redrive them",
 		Long: `Dead letters are handoffs that closed without success: failed, timeout, rejected,
 cancelled, rolled_back. They are a view of the ledger, not a queue of their own, and
 they need no action.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newDeadList(a), newDeadShow(a), newDeadRedrive(a))
-	return cmd
+	}, newDeadList(a), newDeadShow(a), newDeadRedrive(a))
 }
 
 // deadFilterFlags are the flags of ask.DeadQuery.

@@ -54,6 +54,33 @@ func (a *app) home() (string, error) {
 	return cmp.Or(a.env("HOME"), a.dir), nil
 }
 
+// baseHome is an XDG base directory, with the name of this program: that of a variable, or one below
+// the user's home directory.
+func (a *app) baseHome(variable, below string) (string, error) {
+	base := a.env(variable)
+	if !filepath.IsAbs(base) { // the specification asks to ignore others
+		home, err := a.home()
+		if err != nil {
+			return "", fmt.Errorf("%w; set $%s", err, variable)
+		}
+		base = filepath.Join(home, below)
+	}
+	return filepath.Join(base, "handoff"), nil
+}
+
+func (a *app) stateHome() (string, error) { return a.baseHome("XDG_STATE_HOME", ".local/state") }
+
+func (a *app) dataHome() (string, error) { return a.baseHome("XDG_DATA_HOME", ".local/share") }
+
+// readAs reads a file of one thing, - being stdin.
+func readAs[T any](a *app, path string, decode func([]byte) (T, error)) (v T, err error) {
+	body, err := a.read(path)
+	if err != nil {
+		return v, err
+	}
+	return decode(body)
+}
+
 // read reads a file named on the command line, - being stdin, up to the size
 // that any input may have.
 func (a *app) read(path string) ([]byte, error) {
@@ -89,16 +116,12 @@ func (a *app) readPart(path, before, after string) (protocol.Package, error) {
 		return protocol.Package{}, inField(err, path, "")
 	}
 	pkg, err := protocol.DecodePackage(slices.Concat([]byte(before), body, []byte(after)))
-	var e *protocol.Error
-	if errors.As(err, &e) { // before is in the first line, and not in the file
-		moved := *e
-		moved.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
+	return pkg, amended(err, func(e *protocol.Error) { // before is in the first line, and not in the file
+		e.Message = firstLine.ReplaceAllStringFunc(e.Message, func(at string) string {
 			column, _ := strconv.Atoi(firstLine.FindStringSubmatch(at)[1])
 			return fmt.Sprintf("(line 1, column %d)", column-len(before))
 		})
-		err = &moved
-	}
-	return pkg, err
+	})
 }
 
 // firstLine matches the decoder's position of a field.
@@ -107,11 +130,18 @@ var firstLine = regexp.MustCompile(`\(line 1, column ([0-9]+)\)`)
 // inField names the input that did not parse: the decoder sees it alone, and may name a field from
 // deep within.
 func inField(err error, field, more string) error {
+	return amended(err, func(e *protocol.Error) { e.Field, e.Message = field, e.Message+more })
+}
+
+// amended is a refusal with a change. An error that is none, or does not change, stays as it is.
+func amended(err error, change func(*protocol.Error)) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
 		return err
 	}
-	named := *e
-	named.Field, named.Message = field, named.Message+more
-	return &named
+	own := *e
+	if change(&own); own == *e {
+		return err
+	}
+	return &own
 }

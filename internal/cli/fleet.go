@@ -21,11 +21,8 @@ import (
 const changesMax = 10
 
 func newFleet(a *app) *cobra.Command {
-	show := a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-		fleet, err := s.Fleet(ctx)
-		return printed(a, fleet, err, a.settings)
-	})
-	cmd := &cobra.Command{
+	show := onAll(a, (*api.Session).Fleet, a.settings)
+	cmd := group(&cobra.Command{
 		Use:   "fleet",
 		Short: "Read and change the settings of all agents",
 		Long: `Fleet prints the settings that hold for all agents, and changes them. The profile of
@@ -36,19 +33,17 @@ within 10 seconds. Handoffs that wait in a queue already keep their policy.`,
 		Example: `  handoff fleet
   handoff fleet set policy.on_no_taker=queue
   handoff fleet unset policy.on_no_taker`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return refuseUnknown(cmd, args)
-			}
-			return show(cmd, args)
-		},
-	}
-	cmd.AddCommand(&cobra.Command{
+	}, &cobra.Command{
 		Use: "show", Short: "Print the settings, the defaults among them",
 		Example: "  handoff fleet show\n  handoff fleet show -o json > fleet.json",
 		Args:    takes(), RunE: show,
 	}, newFleetSet(a), newFleetUnset(a), newFleetPut(a))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return refuseUnknown(cmd, args)
+		}
+		return show(cmd, args)
+	}
 	return cmd
 }
 
@@ -62,7 +57,7 @@ may be written as limits under keys: KEY=8 (at a time), KEY=60/1m (begins in eac
 or KEY=8,60/1m, separated by spaces.`,
 		Example: `  handoff fleet set policy.on_no_taker=queue policy.max_attempts=5
   handoff fleet set 'limits_by=model:$.variables.model=8,60/1m'`,
-		Args: atLeastOne("NAME=VALUE"), ValidArgsFunction: settingWords("="),
+		Args: takesMore("NAME=VALUE"), ValidArgsFunction: settingWords("="),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
 			values, err := parseVariables("set", args)
 			if err != nil {
@@ -80,7 +75,7 @@ func newFleetUnset(a *app) *cobra.Command {
 		Short:   "Let the defaults hold again",
 		Long:    `Unset removes settings. A name may be a whole subject, such as policy.`,
 		Example: `  handoff fleet unset policy.on_no_taker`,
-		Args:    atLeastOne("a NAME"), ValidArgsFunction: settingWords(""),
+		Args:    takesMore("a NAME"), ValidArgsFunction: settingWords(""),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
 			unset := map[string]json.RawMessage{}
 			for _, path := range args {
@@ -135,16 +130,6 @@ func changeFleet(ctx context.Context, s *api.Session, change func(api.Fleet) (ap
 		if try == changesMax || !hasCode(protocol.CodeConflict)(err) {
 			return changed, err
 		}
-	}
-}
-
-// atLeastOne refuses a command without an argument.
-func atLeastOne(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return takes(name)(cmd, args)
-		}
-		return nil
 	}
 }
 

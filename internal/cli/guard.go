@@ -78,19 +78,6 @@ func newLedgerGuard(a *app, cfg devConfig, log *slog.Logger) *ledgerGuard {
 	return g
 }
 
-// stateHome is the XDG base directory for state, with the name of this program.
-func (a *app) stateHome() (string, error) {
-	base := a.env("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := a.home()
-		if err != nil {
-			return "", fmt.Errorf("%w; set $XDG_STATE_HOME", err)
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(base, "handoff"), nil
-}
-
 // check refuses a damaged ledger, unless a person accepts the damage. It changes no file.
 func (g *ledgerGuard) check(ctx context.Context) error {
 	began := time.Now()

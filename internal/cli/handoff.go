@@ -89,12 +89,7 @@ attempt: claim it, and their ends are there as RETURN lines.`,
   handoff await "$LEASE"
   handoff claim --agent lead --accept --wait 1h`,
 		nil, nil)
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return usagef("await needs a LEASE; see %s --help", cmd.CommandPath())
-		}
-		return nil
-	}
+	cmd.Args = takesMore("a LEASE")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tickets, err := a.parseTickets(cmd.Context(), args[1:])
 		if err != nil {

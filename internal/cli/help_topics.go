@@ -28,9 +28,7 @@ func advise(err error, code protocol.Code, field, op string, args ...string) err
 	if !errors.As(err, &e) || e.Code != code || strings.TrimPrefix(e.Field, "package.") != field {
 		return err
 	}
-	advised := *e
-	advised.Message += ": " + commandLine(explain.NewAction("", op, args...))
-	return &advised
+	return amended(e, func(e *protocol.Error) { e.Message += ": " + commandLine(explain.NewAction("", op, args...)) })
 }
 
 // adviseRaise adds how to raise a budget to a refusal to answer a handoff that waits for that.

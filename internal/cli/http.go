@@ -306,7 +306,7 @@ func dataFlag(cmd *cobra.Command, dir *string) {
 }
 
 func newToken(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "token",
 		Short: "Make, list and revoke tokens for HTTP, and links to sign in",
 		Long: `Programs and people show a token to "handoff serve", and to the HTTP of "handoff dev".
@@ -317,11 +317,7 @@ again when it changes.
 		Example: `  handoff token new --name coder --role agent
   handoff token list
   handoff token revoke coder`,
-		Args: cobra.ArbitraryArgs,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newTokenNew(a), newTokenLink(a), newTokenList(a), newTokenRevoke(a))
-	return cmd
+	}, newTokenNew(a), newTokenLink(a), newTokenList(a), newTokenRevoke(a))
 }
 
 // onTokens completes a command on a file of tokens, which its flags name.

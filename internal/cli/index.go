@@ -55,7 +55,7 @@ engine is not reachable.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.file == "" {
-				dir, err := a.dataHome("file")
+				dir, err := a.dataHome()
 				if err != nil {
 					return err
 				}

@@ -25,12 +25,7 @@ func (a *app) act(cmd *cobra.Command, do func(ctx context.Context, s *api.Sessio
 
 // actOnEach is a command that does something short with each of its tickets.
 func (a *app) actOnEach(cmd *cobra.Command, do func(ctx context.Context, s *api.Session, ticket string) error) *cobra.Command {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return usagef("%s needs a TICKET; see %s --help", cmd.CommandPath(), cmd.CommandPath())
-		}
-		return nil
-	}
+	cmd.Args = takesMore("a TICKET")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		tickets, err := a.parseTickets(cmd.Context(), args)
 		if err != nil {

@@ -21,15 +21,12 @@ has reported that its provider throttles. See docs/how-to/limits-by-key.md.`,
 		Example: `  handoff agents put coder --limit-by 'model:$.variables.model=8,60/1m'
   handoff limits`,
 		Args: takes(),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			all, err := s.KeyLimits(ctx)
-			return printed(a, all, err, func(all api.KeyLimits) error {
-				if len(all.Keys) == 0 {
-					a.notef("handoff: no key with a limit was used; set one with handoff agents put AGENT --limit-by 'KEY=8,60/1m'\n")
-					return nil
-				}
-				return a.table(keyRows(all.Keys))
-			})
+		RunE: onAll(a, (*api.Session).KeyLimits, func(all api.KeyLimits) error {
+			if len(all.Keys) == 0 {
+				a.notef("handoff: no key with a limit was used; set one with handoff agents put AGENT --limit-by 'KEY=8,60/1m'\n")
+				return nil
+			}
+			return a.table(keyRows(all.Keys))
 		}),
 	}
 }

@@ -110,11 +110,8 @@ func (f *packageFlags) over(p *protocol.Package) {
 func (f *packageFlags) build(ctx context.Context, a *app, now time.Time) (protocol.Package, error) {
 	var pkg protocol.Package
 	if f.File != "" {
-		body, err := a.read(f.File)
-		if err != nil {
-			return pkg, err
-		}
-		if pkg, err = protocol.DecodePackage(body); hasCode(protocol.CodeMalformed)(err) && f.File != "-" {
+		var err error
+		if pkg, err = readAs(a, f.File, protocol.DecodePackage); hasCode(protocol.CodeMalformed)(err) && f.File != "-" {
 			err = inField(err, f.File, "")
 		}
 		if err != nil {
@@ -327,24 +324,21 @@ var flagOfValue = map[string]string{
 
 // hint names the flag in an error about a field, where flags made the package.
 func (f *packageFlags) hint(err error) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) || f.File != "" {
+	if f.File != "" {
 		return err
 	}
-	hinted := *e
-	switch {
-	case e.Code == protocol.CodeMissing && e.Field == "reason":
-		hinted.Message += "; give it with --reason: why this agent gets the work, for its brief, the history and the audit"
-	case e.Code == protocol.CodeMissing && flagOf[e.Field] != "":
-		hinted.Message += "; give it with " + flagOf[e.Field]
-	case e.Code == protocol.CodeInvalid && flagOfValue[e.Field] != "":
-		hinted.Message += " (" + flagOfValue[e.Field] + ")"
-	case e.Code == protocol.CodeBreakerOpen:
-		hinted.Message = strings.Replace(e.Message, "routing.on_open", "--on-open wait", 1)
-	default:
-		return err
-	}
-	return &hinted
+	return amended(err, func(e *protocol.Error) {
+		switch {
+		case e.Code == protocol.CodeMissing && e.Field == "reason":
+			e.Message += "; give it with --reason: why this agent gets the work, for its brief, the history and the audit"
+		case e.Code == protocol.CodeMissing && flagOf[e.Field] != "":
+			e.Message += "; give it with " + flagOf[e.Field]
+		case e.Code == protocol.CodeInvalid && flagOfValue[e.Field] != "":
+			e.Message += " (" + flagOfValue[e.Field] + ")"
+		case e.Code == protocol.CodeBreakerOpen:
+			e.Message = strings.Replace(e.Message, "routing.on_open", "--on-open wait", 1)
+		}
+	})
 }
 
 // policyKind names the values that a policy may have.

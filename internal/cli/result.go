@@ -218,25 +218,13 @@ func (f *resultFlags) build(a *app) (protocol.Result, error) {
 func (f *resultFlags) read(a *app) (protocol.Result, error) {
 	switch {
 	case f.File != "":
-		raw, err := a.read(f.File)
-		if err != nil {
-			return protocol.Result{}, err
-		}
-		return protocol.DecodeResult(raw)
+		return readAs(a, f.File, protocol.DecodeResult)
 	case f.Text == "-":
-		raw, err := a.read("-")
-		if err != nil {
-			return protocol.Result{}, err
-		}
-		return textBody(string(raw))
+		return readAs(a, "-", textBody)
 	case f.Text != "":
-		return textBody(f.Text)
+		return textBody([]byte(f.Text))
 	case f.Body == "-":
-		raw, err := a.read("-")
-		if err != nil {
-			return protocol.Result{}, err
-		}
-		return jsonBody(raw)
+		return readAs(a, "-", jsonBody)
 	case f.Body != "":
 		return jsonBody([]byte(f.Body))
 	}
@@ -245,14 +233,14 @@ func (f *resultFlags) read(a *app) (protocol.Result, error) {
 
 // textBody refuses text that the wire cannot carry: replaced, it would not be the text submitted,
 // and sent, it would be a failed attempt.
-func textBody(text string) (protocol.Result, error) {
-	switch {
+func textBody(raw []byte) (protocol.Result, error) {
+	switch text := string(raw); {
 	case strings.ContainsRune(text, 0):
 		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds a NUL byte; add binary data as an artifact")
 	case !utf8.ValidString(text):
 		return protocol.Result{}, protocol.Errorf(protocol.CodeText, "body", "holds bytes that are no UTF-8; add binary data as an artifact")
 	}
-	return protocol.Result{Body: jsonText(text)}, nil
+	return protocol.Result{Body: jsonText(string(raw))}, nil
 }
 
 func jsonBody(raw []byte) (protocol.Result, error) {

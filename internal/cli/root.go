@@ -186,7 +186,14 @@ func commands(a *app, root *cobra.Command) {
 	root.AddCommand(newDemo(a), newDemoTether(a), newDemoAgent(a), newVersion(a), newExitCodes())
 }
 
-// refuseUnknown is the RunE of a command that only has subcommands.
+// group is a command that only has subcommands.
+func group(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
+	cmd.Args, cmd.RunE = cobra.ArbitraryArgs, refuseUnknown
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// refuseUnknown is the RunE of a group.
 func refuseUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -207,6 +214,16 @@ func takes(names ...string) cobra.PositionalArgs {
 			return usagef("%s needs %s; see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
 			return usagef("%s does not take %q; see %s --help", cmd.CommandPath(), args[len(names)], cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// takesMore checks that there are at least these arguments.
+func takesMore(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return takes(names...)(cmd, args)
 		}
 		return nil
 	}

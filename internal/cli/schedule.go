@@ -15,24 +15,19 @@ import (
 )
 
 func newSchedule(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.ScheduleStatus, error), print func(api.ScheduleStatus) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " NAME", Short: short, Long: long, Example: "  handoff schedule " + use + " report",
+			Args: takes("a NAME"), RunE: onNamed(a, do, print),
+		}
+	}
+	return group(&cobra.Command{
 		Use:   "schedule",
 		Short: "Hand off again and again, at set times",
 		Long: `A schedule submits a package at the instants of a cron expression. Each instant is one
 handoff, however many supervisors run: its key is schedule:NAME:INSTANT, and its source
 is schedule. See docs/how-to/schedules.md.`,
-		RunE: refuseUnknown,
-	}
-	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.ScheduleStatus, error), print func(api.ScheduleStatus) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " NAME", Short: short, Long: long, Example: "  handoff schedule " + use + " report", Args: takes("a NAME"),
-			RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-				v, err := do(s, ctx, args[0])
-				return printed(a, v, err, print)
-			}),
-		}
-	}
-	cmd.AddCommand(newSchedulePut(a), newScheduleList(a),
+	}, newSchedulePut(a), newScheduleList(a),
 		one("show", "Show a schedule, its next instants and its last handoff", "", (*api.Session).Schedule, a.schedule),
 		one("pause", "Stop a schedule from firing", "Its open handoffs continue.", (*api.Session).PauseSchedule, a.schedule),
 		one("resume", "Let a paused schedule fire again", "The instants of the pause are not made up.", (*api.Session).ResumeSchedule, a.schedule),
@@ -40,7 +35,6 @@ is schedule. See docs/how-to/schedules.md.`,
 		one("rm", "Remove a schedule", "Its open handoffs continue.", (*api.Session).RemoveSchedule, func(v api.ScheduleStatus) error {
 			return a.line(v, "removed %s\n", v.Name)
 		}))
-	return cmd
 }
 
 func newSchedulePut(a *app) *cobra.Command {
@@ -108,20 +102,17 @@ func newScheduleList(a *app) *cobra.Command {
 		Short:   "List the schedules",
 		Example: `  handoff schedule list`,
 		Args:    takes(),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			all, err := s.Schedules(ctx)
-			return printedList(a, all, err, func(all []api.ScheduleStatus) error {
-				return a.table(rowsOf("SCHEDULE|CRON|ZONE|NEXT|LAST|FIRED|MISSED|SKIPPED|REFUSED", all, func(v api.ScheduleStatus) []any {
-					next, last := "paused", ""
-					if len(v.Next) > 0 {
-						next = explain.Instant(v.Next[0])
-					}
-					if v.Last != nil {
-						last = explain.Instant(v.Last.At)
-					}
-					return []any{v.Name, v.Cron, cmp.Or(v.Zone, "UTC"), next, last, v.FiredCount, v.MissedCount, v.SkippedCount, v.RefusedCount}
-				}))
-			})
+		RunE: onList(a, (*api.Session).Schedules, func(all []api.ScheduleStatus) error {
+			return a.table(rowsOf("SCHEDULE|CRON|ZONE|NEXT|LAST|FIRED|MISSED|SKIPPED|REFUSED", all, func(v api.ScheduleStatus) []any {
+				next, last := "paused", ""
+				if len(v.Next) > 0 {
+					next = explain.Instant(v.Next[0])
+				}
+				if v.Last != nil {
+					last = explain.Instant(v.Last.At)
+				}
+				return []any{v.Name, v.Cron, cmp.Or(v.Zone, "UTC"), next, last, v.FiredCount, v.MissedCount, v.SkippedCount, v.RefusedCount}
+			}))
 		}),
 	}
 }
@@ -134,13 +125,7 @@ func newScheduleRun(a *app) *cobra.Command {
 paused or its previous handoff is open. The schedule does not change.`,
 		Example: `  handoff schedule run report`,
 		Args:    takes("a NAME"),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			state, err := s.RunSchedule(ctx, args[0])
-			return printed(a, state, err, func(s protocol.State) error {
-				a.printf("%s\n", s.Ticket)
-				return nil
-			})
-		}),
+		RunE:    onNamed(a, (*api.Session).RunSchedule, func(s protocol.State) error { return a.line(s, "%s\n", s.Ticket) }),
 	}
 }
 

@@ -13,31 +13,25 @@ import (
 )
 
 func newSignal(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.RuleStatus, error), print func(api.RuleStatus) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use + " NAME", Short: short, Long: long, Example: "  handoff signal " + use + " order",
+			Args: takes("a NAME"), RunE: onNamed(a, do, print),
+		}
+	}
+	return group(&cobra.Command{
 		Use:   "signal",
 		Short: "Hand off when something happens",
 		Long: `A rule begins one handoff for each signal of a name. The key of the handoff is
 signal:RULE:ID, with the id of the signal, and its source is signal: a signal that is
 sent again begins nothing. See docs/how-to/signals.md.`,
-		RunE: refuseUnknown,
-	}
-	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.RuleStatus, error), print func(api.RuleStatus) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " NAME", Short: short, Long: long, Example: "  handoff signal " + use + " order", Args: takes("a NAME"),
-			RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-				v, err := do(s, ctx, args[0])
-				return printed(a, v, err, print)
-			}),
-		}
-	}
-	cmd.AddCommand(newSignalOn(a), newSignalSend(a), newSignalList(a),
+	}, newSignalOn(a), newSignalSend(a), newSignalList(a),
 		one("show", "Show a rule, its last handoff and its last refusal", "", (*api.Session).Rule, a.rule),
 		one("pause", "Stop a rule from beginning handoffs", "The signals of the pause begin nothing. Open handoffs continue.", (*api.Session).PauseRule, a.rule),
 		one("resume", "Let a paused rule begin handoffs again", "", (*api.Session).ResumeRule, a.rule),
 		one("rm", "Remove a rule", "Its open handoffs continue.", (*api.Session).RemoveRule, func(v api.RuleStatus) error {
 			return a.line(v, "removed %s\n", v.Name)
 		}))
-	return cmd
 }
 
 func newSignalOn(a *app) *cobra.Command {
@@ -111,10 +105,7 @@ most, and %d of one name; they wait for %d days at most.`, protocol.SignalBytesM
 				request.Parent = a.env("HANDOFF_TICKET")
 			}
 			sent, err := s.SendSignal(ctx, request)
-			return printed(a, sent, err, func(sent api.SentSignal) error {
-				a.printf("%s\n", sent.ID)
-				return nil
-			})
+			return printed(a, sent, err, func(sent api.SentSignal) error { return a.line(sent, "%s\n", sent.ID) })
 		}),
 	}
 	bind(cmd.Flags(), &request)
@@ -128,25 +119,19 @@ func newSignalList(a *app) *cobra.Command {
 		Short:   "List the rules, and count the signals that wait",
 		Example: `  handoff signal list`,
 		Args:    takes(),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
-			all, err := s.Rules(ctx)
-			return printed(a, all, err, func(all api.RuleList) error {
-				err := a.table(rowsOf("RULE|SIGNAL|RATE|LAST|FIRED|UNMATCHED|PAUSED|REFUSED", all.Rules, func(v api.RuleStatus) []any {
-					last := ""
-					switch {
-					case !v.PausedAt.IsZero():
-						last = "paused"
-					case v.Last != nil:
-						last = explain.Instant(v.Last.At)
-					}
-					return []any{v.Name, v.Signal, fmt.Sprintf("%d/min", v.Rate), last, v.FiredCount, v.UnmatchedCount, v.PausedCount, v.RefusedCount}
-				}))
-				if err != nil {
-					return err
+		RunE: onAll(a, (*api.Session).Rules, func(all api.RuleList) error {
+			err := a.table(rowsOf("RULE|SIGNAL|RATE|LAST|FIRED|UNMATCHED|PAUSED|REFUSED", all.Rules, func(v api.RuleStatus) []any {
+				last := ""
+				switch {
+				case !v.PausedAt.IsZero():
+					last = "paused"
+				case v.Last != nil:
+					last = explain.Instant(v.Last.At)
 				}
-				a.printf("%s waiting; %d of an unknown name\n", explain.Count(all.Waiting, "signal"), all.Unknown.Count)
-				return nil
-			})
+				return []any{v.Name, v.Signal, fmt.Sprintf("%d/min", v.Rate), last, v.FiredCount, v.UnmatchedCount, v.PausedCount, v.RefusedCount}
+			}))
+			a.printf("%s waiting; %d of an unknown name\n", explain.Count(all.Waiting, "signal"), all.Unknown.Count)
+			return err
 		}),
 	}
 }

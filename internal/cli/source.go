@@ -133,6 +133,31 @@ func (a *app) onSession(do func(ctx context.Context, s *api.Session, args []stri
 	}
 }
 
+// onNamed is the RunE of a command that does something short with the one that its argument names,
+// and prints the answer.
+func onNamed[T any](a *app, do func(*api.Session, context.Context, string) (T, error), print func(T) error) func(*cobra.Command, []string) error {
+	return a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
+		v, err := do(s, ctx, args[0])
+		return printed(a, v, err, print)
+	})
+}
+
+// onAll is onNamed without a name.
+func onAll[T any](a *app, do func(*api.Session, context.Context) (T, error), print func(T) error) func(*cobra.Command, []string) error {
+	return a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
+		v, err := do(s, ctx)
+		return printed(a, v, err, print)
+	})
+}
+
+// onList is onAll for a list, of which programs read each value.
+func onList[T any](a *app, do func(*api.Session, context.Context) ([]T, error), print func([]T) error) func(*cobra.Command, []string) error {
+	return a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
+		all, err := do(s, ctx)
+		return printedList(a, all, err, print)
+	})
+}
+
 // reader returns the reader for views of handoffs; nil through a gateway, which has none.
 func (s *source) reader() dossier.Reader {
 	if s.session == nil {
@@ -230,15 +255,8 @@ func (a *app) parseTickets(ctx context.Context, args []string) ([]string, error)
 
 // lastFile is where the ticket of the last submission is kept, as the XDG base directories have it.
 func (a *app) lastFile() (string, error) {
-	base := a.env("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) {
-		home, err := a.home()
-		if err != nil {
-			return "", err
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(base, "handoff", "last-ticket"), nil
+	dir, err := a.stateHome()
+	return filepath.Join(dir, "last-ticket"), err
 }
 
 // remember stores the ticket of the user's last submission, which "-" names in later commands. It

@@ -364,13 +364,9 @@ func (a *app) submitAwaited(ctx context.Context, pkg protocol.Package) error {
 
 // ofEntry names a field as the package has it, and not the list that it is in.
 func ofEntry(err error) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	own := *e
-	own.Field = strings.TrimPrefix(strings.TrimPrefix(own.Field, "command.await[0]"), ".")
-	return &own
+	return amended(err, func(e *protocol.Error) {
+		e.Field = strings.TrimPrefix(strings.TrimPrefix(e.Field, "command.await[0]"), ".")
+	})
 }
 
 // leaveEntry writes a file under the first name that is free, whole, and returns how many equal ones

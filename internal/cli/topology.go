@@ -19,7 +19,7 @@ import (
 )
 
 func newTopology(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "topology",
 		Short: "Make the streams on a NATS server of yours, and see them",
 		Long: `Handoff needs eight streams on a NATS server or a cluster of yours:
@@ -40,11 +40,7 @@ WORK, TIMERS, HOLDERS and BLOBS are recreated within seconds when they are lost,
 "handoff dev" or "handoff supervise" runs; the data of the others is in no other place.
 "handoff dev" makes its own; on any other server run "handoff topology ensure" once,
 and again after an upgrade of Handoff or when the cluster has grown.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newTopologyEnsure(a), newTopologyShow(a))
-	return cmd
+	}, newTopologyEnsure(a), newTopologyShow(a))
 }
 
 // topologyFlags declares the flags of a command that makes streams on servers.

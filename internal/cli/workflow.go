@@ -15,15 +15,21 @@ import (
 )
 
 func newWorkflow(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "workflow",
 		Short: "Limit a workflow, and share variables and locks within it",
 		Long: `The handoffs of a workflow share a workspace: a limit of how many there may be, locks
 on paths (workflow lock) and variables (workflow vars). It exists once it was opened.`,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newWorkflowOpen(a), newWorkflowShow(a), newWorkflowList(a), newWorkflowClose(a), newVars(a), newLock(a), newUnlock(a))
-	return cmd
+	}, newWorkflowOpen(a), &cobra.Command{
+		Use: "show NAME", Short: "Show the limits, handoffs, locks and variables of a workflow",
+		Example: `  handoff workflow show release-7`,
+		Args:    takes("a NAME"), RunE: onNamed(a, (*api.Session).Workspace, a.workflow),
+	}, newWorkflowList(a), &cobra.Command{
+		Use: "close NAME", Short: "Close a workflow: no further handoff joins it",
+		Long:    `Close ends a workflow for good: no handoff joins it. Those that are open go on.`,
+		Example: `  handoff workflow close release-7`,
+		Args:    takes("a NAME"), RunE: onNamed(a, (*api.Session).CloseWorkspace, a.workflow),
+	}, newVars(a), newLock(a), newUnlock(a))
 }
 
 func newWorkflowOpen(a *app) *cobra.Command {
@@ -58,33 +64,6 @@ are not bound.`,
 	return cmd
 }
 
-func newWorkflowClose(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "close NAME",
-		Short:   "Close a workflow: no further handoff joins it",
-		Long:    `Close ends a workflow for good: no handoff joins it. Those that are open go on.`,
-		Example: `  handoff workflow close release-7`,
-		Args:    takes("a NAME"),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			w, err := s.CloseWorkspace(ctx, args[0])
-			return printed(a, w, err, a.workflow)
-		}),
-	}
-}
-
-func newWorkflowShow(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show the limits, handoffs, locks and variables of a workflow",
-		Example: `  handoff workflow show release-7`,
-		Args:    takes("a NAME"),
-		RunE: a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-			w, err := s.Workspace(ctx, args[0])
-			return printed(a, w, err, a.workflow)
-		}),
-	}
-}
-
 func newWorkflowList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
@@ -93,10 +72,7 @@ func newWorkflowList(a *app) *cobra.Command {
 		Args:    takes(),
 		RunE: a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {
 			all, err := s.Workspaces(ctx)
-			if all == nil {
-				all = []protocol.Workspace{}
-			}
-			return printed(a, all, err, a.workflows)
+			return printed(a, orEmpty(all), err, a.workflows)
 		}),
 	}
 }
@@ -148,15 +124,12 @@ func (a *app) workflow(w protocol.Workspace) error {
 }
 
 func newVars(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "vars",
 		Short: "Read and write the variables of a workflow",
 		Long: `Variables are shared by the handoffs of a workflow. Each has a JSON value and a
 version, which rises by one with each change.`,
-		RunE: refuseUnknown,
-	}
-	cmd.AddCommand(newVarsGet(a), newVarsList(a), newVarsSet(a), newVarsResolve(a))
-	return cmd
+	}, newVarsGet(a), newVarsList(a), newVarsSet(a), newVarsResolve(a))
 }
 
 func newVarsGet(a *app) *cobra.Command {
@@ -195,20 +168,13 @@ func newVarsList(a *app) *cobra.Command {
 	}
 }
 
-func newVarsResolve(a *app) *cobra.Command {
+// varsCommand is a command that sets variables of what its first argument names.
+func varsCommand(cmd *cobra.Command, first string, run func(ctx context.Context, name string, set api.SetVariables) error) *cobra.Command {
 	var version int
-	cmd := &cobra.Command{
-		Use:   "resolve WORKFLOW NAME=VALUE...",
-		Short: "Settle variables from outside of the work",
-		Long: `Resolve sets variables as the one in charge of the workflow, for example where agents
-returned different values for one name. A value is JSON or a text. All of them are set,
-or none. With --if-version none is where one of them has another version.`,
-		Example: `  handoff workflow vars resolve release-7 plan='"b"' --if-version 3`,
-		Args:    takesMore("a WORKFLOW", "NAME=VALUE"),
-	}
+	cmd.Args = takesMore(first, "NAME=VALUE")
 	cmd.Flags().IntVar(&version, "if-version", 0, "the version that each of them has; 0 is not set yet")
-	cmd.RunE = a.onSession(func(ctx context.Context, s *api.Session, args []string) error {
-		values, err := parseVariables("resolve", args[1:])
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		values, err := parseVariables(cmd.Name(), args[1:])
 		if err != nil {
 			return err
 		}
@@ -216,10 +182,41 @@ or none. With --if-version none is where one of them has another version.`,
 		if cmd.Flags().Changed("if-version") {
 			set.IfVersion = &version
 		}
-		w, err := s.ResolveVariables(ctx, args[0], set)
-		return printed(a, w, err, a.variables)
-	})
+		return run(cmd.Context(), args[0], set)
+	}
 	return cmd
+}
+
+func newVarsResolve(a *app) *cobra.Command {
+	return varsCommand(&cobra.Command{
+		Use:   "resolve WORKFLOW NAME=VALUE...",
+		Short: "Settle variables from outside of the work",
+		Long: `Resolve sets variables as the one in charge of the workflow, for example where agents
+returned different values for one name. A value is JSON or a text. All of them are set,
+or none. With --if-version none is where one of them has another version.`,
+		Example: `  handoff workflow vars resolve release-7 plan='"b"' --if-version 3`,
+	}, "a WORKFLOW", func(ctx context.Context, workflow string, set api.SetVariables) error {
+		return a.onEngine(ctx, func(ctx context.Context, s *source) error {
+			w, err := s.session.ResolveVariables(ctx, workflow, set)
+			return printed(a, w, err, a.variables)
+		})
+	})
+}
+
+func newVarsSet(a *app) *cobra.Command {
+	return varsCommand(&cobra.Command{
+		Use:   "set LEASE NAME=VALUE...",
+		Short: "Set variables from within the work",
+		Long: `Set changes variables of the workflow, all of them or none. A value is JSON or a text.
+With --if-version none is changed if one has another version: the refusal names the
+present version (conflict). A profile may name the variables that its agent sets (scopes).`,
+		Example: `  handoff workflow vars set "$LEASE" plan=b --if-version 3`,
+	}, "a LEASE", func(ctx context.Context, lease string, set api.SetVariables) error {
+		return a.onSharer(ctx, lease, 0, func(ctx context.Context, s api.Sharer) error {
+			w, err := s.SetVariables(ctx, lease, set)
+			return printed(a, w.Variables, leaseRefusal(lease, err), func(map[string]protocol.Variable) error { return a.variables(w) })
+		})
+	})
 }
 
 // variables prints a line for each variable of a workspace.
@@ -229,16 +226,6 @@ func (a *app) variables(w protocol.Workspace) error {
 		a.printf("  %s = %s  version %d, by %s\n", name, string(v.Value), v.Version, v.By)
 	}
 	return nil
-}
-
-// takesMore checks that there are at least these arguments.
-func takesMore(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < len(names) {
-			return takes(names...)(cmd, args)
-		}
-		return nil
-	}
 }
 
 func newLock(a *app) *cobra.Command {
@@ -318,36 +305,4 @@ func (a *app) onSharer(ctx context.Context, lease string, wait time.Duration, do
 		}
 		return do(ctx, s)
 	})
-}
-
-func newVarsSet(a *app) *cobra.Command {
-	var version int
-	cmd := &cobra.Command{
-		Use:   "set LEASE NAME=VALUE...",
-		Short: "Set variables from within the work",
-		Long: `Set changes variables of the workflow, all of them or none. A value is JSON or a text.
-With --if-version none is changed if one has another version: the refusal names the
-present version (conflict). A profile may name the variables that its agent sets (scopes).`,
-		Example: `  handoff workflow vars set "$LEASE" plan=b --if-version 3`,
-		Args:    takesMore("a LEASE", "NAME=VALUE"),
-	}
-	cmd.Flags().IntVar(&version, "if-version", 0, "the version that each of them has; 0 is not set yet")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		values, err := parseVariables("set", args[1:])
-		if err != nil {
-			return err
-		}
-		set := api.SetVariables{Values: values}
-		if cmd.Flags().Changed("if-version") {
-			set.IfVersion = &version
-		}
-		return a.onSharer(cmd.Context(), args[0], 0, func(ctx context.Context, s api.Sharer) error {
-			w, err := s.SetVariables(ctx, args[0], set)
-			if err != nil {
-				return leaseRefusal(args[0], err)
-			}
-			return printed(a, w.Variables, nil, func(map[string]protocol.Variable) error { return a.variables(w) })
-		})
-	}
-	return cmd
 }

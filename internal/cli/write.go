@@ -77,11 +77,7 @@ Exit codes: 0 the package is good; 9 it is refused, and the message has the reas
 			if file == "" {
 				return usagef("validate needs -f FILE, or -f - for stdin")
 			}
-			body, err := a.read(file)
-			if err != nil {
-				return err
-			}
-			pkg, err := protocol.DecodePackage(body)
+			pkg, err := readAs(a, file, protocol.DecodePackage)
 			if err != nil {
 				return err
 			}
