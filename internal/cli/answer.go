@@ -302,7 +302,6 @@ func (a *app) verdictCommand(cmd *cobra.Command, verdict *api.Verdict, done stri
 		return a.line(dossier.StateOf(state), "%s  %s; %s\n", state.Ticket, done, now)
 	})
 	cmd.Flags().StringVar(&verdict.Agent, "agent", "", "the `AGENT` that you were asked about (default: the one that is asked about now)")
-	a.agentFlags(cmd, "agent")
 	a.fromFlag(cmd, "who decides")
 	return cmd
 }

@@ -60,7 +60,7 @@ Exit codes: 0 measured and proved; 1 not so; 9 a flag was refused.`,
 			a.completeBench(&cfg)
 			// Only a flag: an engine that NATS_URL names for everything else shall not
 			// get the load of a measurement.
-			if a.conn.url != "" || a.conn.context != "" {
+			if a.conn.URL != "" || a.conn.Context != "" {
 				conn := a.conn.resolve(a.env)
 				if cmd.Flags().Changed("replicas") || cfg.Partitions > 0 { // a plain cluster will do
 					if err := conn.ensureTopology(cmd.Context(), jetstream.Topology{Replicas: cfg.Replicas, Partitions: cfg.Partitions}); err != nil {

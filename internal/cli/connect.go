@@ -24,40 +24,35 @@ import (
 
 // connection is the address of the engine, as flags.
 type connection struct {
-	dir                                    string // where relative file names begin
-	contexts                               string // $XDG_CONFIG_HOME, for contexts of the nats command line
-	url, context, creds, nkey, inboxPrefix string
-	tlsCA, tlsCert, tlsKey                 string
-	timeout                                time.Duration // 0: the environment's, or the default
-	refusedWithin                          time.Duration // 0: as long as timeout
+	jetstream.DialConfig
+	dir      string        // where relative file names begin
+	contexts string        // $XDG_CONFIG_HOME, for contexts of the nats command line
+	timeout  time.Duration // 0: the environment's, or the default
 }
 
 func (c *connection) flags(fs *pflag.FlagSet) {
-	fs.StringVarP(&c.url, "nats", "s", "", "engine to use: NATS URLs, comma-separated ($NATS_URL; default "+jetstream.DefaultURL+")")
-	fs.StringVar(&c.context, "context", "", "context of the nats command line to connect with ($NATS_CONTEXT)")
-	fs.StringVar(&c.creds, "creds", "", "credentials file ($NATS_CREDS)")
-	fs.StringVar(&c.nkey, "nkey", "", "file with the seed of our nkey ($NATS_NKEY)")
-	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
-	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
-	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
+	fs.StringVarP(&c.URL, "nats", "s", "", "engine to use: NATS URLs, comma-separated ($NATS_URL; default "+jetstream.DefaultURL+")")
+	fs.StringVar(&c.Context, "context", "", "context of the nats command line to connect with ($NATS_CONTEXT)")
+	fs.StringVar(&c.Creds, "creds", "", "credentials file ($NATS_CREDS)")
+	fs.StringVar(&c.NKey, "nkey", "", "file with the seed of our nkey ($NATS_NKEY)")
+	fs.StringVar(&c.TLSCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
+	fs.StringVar(&c.TLSCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
+	fs.StringVar(&c.TLSKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
 	durationVar(fs, &c.timeout, "timeout", 0, "how long each question to the engine is tried, 1s to 10m; a command asks several ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
-	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
+	fs.StringVar(&c.InboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 
 // resolve fills in the values of the environment: see jetstream.DialConfig.FromEnv.
 func (c connection) resolve(env func(string) string) connection {
-	cfg := jetstream.DialConfig{URL: c.url, Context: c.context, Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
-		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey}.FromEnv(env)
-	c.url, c.context, c.creds, c.nkey, c.inboxPrefix = cfg.URL, cfg.Context, cfg.Creds, cfg.NKey, cfg.InboxPrefix
-	c.tlsCA, c.tlsCert, c.tlsKey = cfg.TLSCA, cfg.TLSCert, cfg.TLSKey
+	c.DialConfig = c.FromEnv(env)
 	if c.timeout == 0 && env(timeoutEnv) == "" {
-		c.refusedWithin = refusedWithin
+		c.RefusedWithin = refusedWithin
 	}
 	c.timeout = c.resolveTimeout(env)
 	if c.dir != "" {
 		c.contexts = env("XDG_CONFIG_HOME")
 	}
-	for _, file := range []*string{&c.creds, &c.nkey, &c.tlsCA, &c.tlsCert, &c.tlsKey} {
+	for _, file := range []*string{&c.Creds, &c.NKey, &c.TLSCA, &c.TLSCert, &c.TLSKey} {
 		*file = resolvePath(c.dir, *file)
 	}
 	return c
@@ -65,19 +60,19 @@ func (c connection) resolve(env func(string) string) connection {
 
 // where names the place in messages, without the passwords in it.
 func (c connection) where() string {
-	servers := strings.Split(cmp.Or(c.url, jetstream.DefaultURL), ",")
+	servers := strings.Split(cmp.Or(c.URL, jetstream.DefaultURL), ",")
 	for i, server := range servers {
 		if u, err := url.Parse(server); err == nil {
 			servers[i] = u.Redacted()
 		}
 	}
 	switch {
-	case c.context == "":
+	case c.Context == "":
 		return strings.Join(servers, ",")
-	case c.url != "":
-		return fmt.Sprintf("%s (context %s)", strings.Join(servers, ","), c.context)
+	case c.URL != "":
+		return fmt.Sprintf("%s (context %s)", strings.Join(servers, ","), c.Context)
 	}
-	return "context " + c.context
+	return "context " + c.Context
 }
 
 // connect reaches the engine within --timeout, or returns an error with the address.
@@ -124,14 +119,14 @@ func (c connection) check() error {
 	if err := c.checkURL(); err != nil {
 		return err
 	}
-	if (c.tlsCert == "") != (c.tlsKey == "") {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return usagef("--tlscert and --tlskey ($NATS_CERT, $NATS_KEY) go together: a certificate, and its key")
 	}
-	if strings.ContainsAny(c.inboxPrefix, " *>") || strings.HasSuffix(c.inboxPrefix, ".") {
-		return usagef("--inbox-prefix %s: a subject without * and >, such as _INBOX_reviewer", c.inboxPrefix)
+	if strings.ContainsAny(c.InboxPrefix, " *>") || strings.HasSuffix(c.InboxPrefix, ".") {
+		return usagef("--inbox-prefix %s: a subject without * and >, such as _INBOX_reviewer", c.InboxPrefix)
 	}
 	for _, file := range []struct{ flag, path string }{
-		{"--creds", c.creds}, {"--nkey", c.nkey}, {"--tlsca", c.tlsCA}, {"--tlscert", c.tlsCert}, {"--tlskey", c.tlsKey},
+		{"--creds", c.Creds}, {"--nkey", c.NKey}, {"--tlsca", c.TLSCA}, {"--tlscert", c.TLSCert}, {"--tlskey", c.TLSKey},
 	} {
 		if file.path == "" {
 			continue
@@ -146,10 +141,10 @@ func (c connection) check() error {
 // checkURL refuses addresses that the dialer would take for the engine on this machine, such as a
 // scheme mistyped or a host left out: a handoff submitted there would never be found.
 func (c connection) checkURL() error {
-	if c.url == "" {
+	if c.URL == "" {
 		return nil
 	}
-	for _, server := range strings.Split(c.url, ",") {
+	for _, server := range strings.Split(c.URL, ",") {
 		server = strings.TrimSpace(server)
 		if !strings.Contains(server, "://") {
 			server = "nats://" + server
@@ -186,8 +181,9 @@ func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Co
 }
 
 func (c connection) dialConfig(engine jetstream.Config) jetstream.DialConfig {
-	return jetstream.DialConfig{URL: c.url, Context: c.contextFile(), Creds: c.creds, NKey: c.nkey, InboxPrefix: c.inboxPrefix,
-		TLSCA: c.tlsCA, TLSCert: c.tlsCert, TLSKey: c.tlsKey, Name: ourName(), RefusedWithin: c.refusedWithin, Config: engine}
+	cfg := c.DialConfig
+	cfg.Context, cfg.Name, cfg.Config = c.contextFile(), ourName(), engine
+	return cfg
 }
 
 // ourName returns the name of our connection in the server's list.
@@ -202,8 +198,8 @@ func ourName() string {
 // contextFile is the name of the context, or its file where the environment is not the
 // process's own.
 func (c connection) contextFile() string {
-	if c.context == "" || c.contexts == "" || filepath.IsAbs(c.context) {
-		return c.context
+	if c.Context == "" || c.contexts == "" || filepath.IsAbs(c.Context) {
+		return c.Context
 	}
-	return filepath.Join(c.contexts, "nats", "context", c.context+".json")
+	return filepath.Join(c.contexts, "nats", "context", c.Context+".json")
 }

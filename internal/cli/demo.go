@@ -97,14 +97,14 @@ func (a *app) demoEngine(page bool) func(ctx context.Context, dir string) (demo.
 		if err != nil || !page {
 			return started, err
 		}
-		web, err := a.listenDev(ctx, &devConfig{dir: dir})
+		web, err := a.listenDev(ctx, &devConfig{dataFlag: dataFlag{dir}})
 		if err != nil {
 			return started, errors.Join(err, started.Stop())
 		}
 		log, stopNode := slog.New(slog.DiscardHandler), started.Stop
 		beside, end := context.WithCancel(context.WithoutCancel(ctx))
-		waitIndex := indexBeside(beside, engine, filepath.Join(dir, indexFile), nil, log)
-		waitWeb := web.serve(beside, started.Broker, nil, log)
+		waitIndex := indexBeside(beside, engine, filepath.Join(dir, indexFile), hidden(), log)
+		waitWeb := web.serve(beside, started.Broker, hidden(), log)
 		started.Stop = func() error {
 			end()
 			waitWeb()
@@ -121,7 +121,7 @@ func (a *app) demoEngine(page bool) func(ctx context.Context, dir string) (demo.
 
 func startEngine(ctx context.Context, dir string) (demo.Engine, broker.Engine, error) {
 	log := slog.New(slog.DiscardHandler)
-	cfg := devConfig{fsync: string(embedded.FsyncAlways)}
+	cfg := devConfig{Fsync: embedded.FsyncAlways}
 	node, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: log,
 		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
 			return prepare(ctx, nc, cfg, nil, unclean, log)

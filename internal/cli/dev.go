@@ -18,7 +18,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/embedded"
@@ -37,21 +36,22 @@ const indexFile = "index.db"
 
 // devConfig holds the flags of dev.
 type devConfig struct {
-	dir, fsync string
-	metrics    string // where to show figures; empty is nowhere
-	port       int
-	partitions int
-	lease      time.Duration
-	noIndex    bool
-	http       string // where to serve HTTP; empty is the default, or a free port
-	noHTTP     bool
-	accept     bool // the damage of the ledger
-	verbose    bool
-	again      bool // this process has replaced itself, see execAgain
+	dataFlag   `flag:""`
+	Port       int            `flag:"port" doc:"port to listen on, on this machine alone; 0 picks one"`
+	Fsync      embedded.Fsync `flag:"fsync" doc:"always, or interval (1 s)"`
+	Partitions int            `flag:"partitions" doc:"streams of the ledger, of the queues and of the timers, 1 to 16 (default: as now, 1 for a new ledger)"`
+	Lease      time.Duration  `flag:"lease" doc:"default lease of workers (default 30s, or the one before)"`
+	Metrics    string         `flag:"metrics" doc:"show figures, /healthz and /readyz at {ADDR}, such as :9090 ($HANDOFF_METRICS; default: nowhere)"`
+	NoIndex    bool           `flag:"no-index" doc:"keep no index: handoff list has no answer unless you start handoff index"`
+	HTTP       string         `flag:"http" doc:"serve HTTP at {ADDR} of this machine (default 127.0.0.1:7070, or a free port)"`
+	NoHTTP     bool           `flag:"no-http" doc:"serve no HTTP"`
+	Accept     bool           `flag:"accept-damage" doc:"continue without the entries that the ledger has lost"`
+	Verbose    bool           `flag:"verbose,v" doc:"log every append as well"`
+	again      bool           // this process has replaced itself, see execAgain
 }
 
 func newDev(a *app) *cobra.Command {
-	var cfg devConfig
+	cfg := devConfig{Port: nats.DefaultPort, Fsync: embedded.FsyncAlways}
 	cmd := &cobra.Command{
 		Use:   "dev",
 		Short: "Run an engine, a supervisor and an index here",
@@ -91,36 +91,25 @@ damaged.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case cfg.fsync != string(embedded.FsyncAlways) && cfg.fsync != string(embedded.FsyncInterval):
-				return usagef("--fsync %s: must be always (each change is on the disk before it is acknowledged) or interval (every second)", cfg.fsync)
-			case cfg.port < 0 || cfg.port > 65535:
-				return usagef("--port %d: a port is 0 (any) to 65535", cfg.port)
-			case cfg.lease != 0 && (cfg.lease < worker.LeaseMin || cfg.lease > worker.LeaseMax):
+			case cfg.Fsync != embedded.FsyncAlways && cfg.Fsync != embedded.FsyncInterval:
+				return usagef("--fsync %s: must be always (each change is on the disk before it is acknowledged) or interval (every second)", cfg.Fsync)
+			case cfg.Port < 0 || cfg.Port > 65535:
+				return usagef("--port %d: a port is 0 (any) to 65535", cfg.Port)
+			case cfg.Lease != 0 && (cfg.Lease < worker.LeaseMin || cfg.Lease > worker.LeaseMax):
 				return protocol.Errorf(protocol.CodeInvalid, "lease", "is %s; a lease is between %s and %s",
-					explain.Duration(cfg.lease), explain.Duration(worker.LeaseMin), explain.Duration(worker.LeaseMax))
+					explain.Duration(cfg.Lease), explain.Duration(worker.LeaseMin), explain.Duration(worker.LeaseMax))
 			}
-			if err := checkPartitions(cfg.partitions); err != nil {
+			if err := checkPartitions(cfg.Partitions); err != nil {
 				return err
 			}
-			if err := a.devDir(&cfg.dir); err != nil {
+			if err := a.devDir(&cfg.dataFlag); err != nil {
 				return err
 			}
 			cfg.resume(a.env(againEnv))
 			return a.dev(cmd.Context(), cfg)
 		},
 	}
-	fs := cmd.Flags()
-	dataFlag(cmd, &cfg.dir)
-	fs.IntVar(&cfg.port, "port", nats.DefaultPort, "port to listen on, on this machine alone; 0 picks one")
-	fs.StringVar(&cfg.fsync, "fsync", string(embedded.FsyncAlways), "always, or interval (1 s)")
-	fs.IntVar(&cfg.partitions, "partitions", 0, partitionsUsage)
-	durationVar(fs, &cfg.lease, "lease", 0, "default lease of workers (default 30s, or the one before)")
-	metricsFlag(fs, &cfg.metrics)
-	fs.BoolVar(&cfg.noIndex, "no-index", false, "keep no index: handoff list has no answer unless you start handoff index")
-	fs.StringVar(&cfg.http, "http", "", "serve HTTP at `ADDR` of this machine (default 127.0.0.1:7070, or a free port)")
-	fs.BoolVar(&cfg.noHTTP, "no-http", false, "serve no HTTP")
-	fs.BoolVar(&cfg.accept, "accept-damage", false, "continue without the entries that the ledger has lost")
-	verboseFlag(fs, &cfg.verbose)
+	bind(cmd.Flags(), &cfg)
 	a.words(cmd, "fsync", string(embedded.FsyncAlways), string(embedded.FsyncInterval))
 	cmd.AddCommand(newDevEnv(a))
 	return cmd
@@ -133,8 +122,8 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	a.outliveLog()
-	log := a.log(cfg.verbose)
-	shown, err := a.show(ctx, cfg.metrics, log)
+	log := a.log(cfg.Verbose)
+	shown, err := a.show(ctx, cfg.Metrics, log)
 	if err != nil {
 		return err
 	}
@@ -146,7 +135,7 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	defer web.close()
 	guard := newLedgerGuard(a, cfg, log)
 	node, err := embedded.Start(ctx, embedded.Config{
-		Dir: cfg.dir, Port: cfg.port, Fsync: embedded.Fsync(cfg.fsync), Log: log,
+		Dir: cfg.Dir, Port: cfg.Port, Fsync: cfg.Fsync, Log: log,
 		Check: func() error { return guard.check(ctx) },
 		Prepare: func(ctx context.Context, nc *nats.Conn, unclean bool) error {
 			return prepare(ctx, nc, cfg, guard, unclean, log)
@@ -161,9 +150,9 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 			guard.record()
 		}
 		err = errors.Join(err, stopped)
-		log.Info("stopped", "data", cfg.dir)
+		log.Info("stopped", "data", cfg.Dir)
 	}()
-	ctx, stop := a.untilFailed(ctx, node.Failed(), func() error { return execAgain(node.ClientURL(), cfg.metrics, shown.url(), web.address()) })
+	ctx, stop := a.untilFailed(ctx, node.Failed(), func() error { return execAgain(node.ClientURL(), cfg.Metrics, shown.url(), web.address()) })
 	defer stop()
 	nc, err := node.Conn()
 	if err != nil {
@@ -184,9 +173,9 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 		return err
 	}
 	shown.supervisor(s)
-	if !cfg.noIndex {
+	if !cfg.NoIndex {
 		beside, end := context.WithCancel(ctx)
-		wait := indexBeside(beside, engine, filepath.Join(cfg.dir, indexFile), shown, log)
+		wait := indexBeside(beside, engine, filepath.Join(cfg.Dir, indexFile), shown, log)
 		defer func() { end(); wait() }()
 	}
 	beside, end := context.WithCancel(ctx)
@@ -194,18 +183,14 @@ func (a *app) dev(ctx context.Context, cfg devConfig) (err error) {
 	defer func() { end(); wait() }()
 	defer guard.watch(ctx)()
 	shown.started()
-	log.Info("serving", "data", cfg.dir, "fsync", cfg.fsync)
+	log.Info("serving", "data", cfg.Dir, "fsync", cfg.Fsync)
 	if !cfg.again {
 		if err := a.ready(node.ClientURL(), shown.url(), web.url()); err != nil {
 			return err
 		}
-		a.nextToType(node.ClientURL(), web.url(), cfg.dir)
+		a.nextToType(node.ClientURL(), web.url(), cfg.Dir)
 	}
 	return s.Run(ctx)
-}
-
-func verboseFlag(fs *pflag.FlagSet, verbose *bool) {
-	fs.BoolVarP(verbose, "verbose", "v", false, "log every append as well")
 }
 
 // dataDir is where dev keeps its ledger without --data.
@@ -261,13 +246,13 @@ func notStarted(err error, cfg devConfig) error {
 	case errors.Is(err, context.Canceled), is[*integrity.DamagedError](err):
 		return err
 	case errors.Is(err, embedded.ErrPort):
-		return portTaken(cfg.port)
+		return portTaken(cfg.Port)
 	case errors.Is(err, embedded.ErrInUse):
 		process := "another process"
 		if errors.As(err, &held) {
 			process = "process " + held.PID
 		}
-		return fmt.Errorf("%s has %s in use, as another handoff dev does: stop it, or choose another directory with --data", process, cfg.dir)
+		return fmt.Errorf("%s has %s in use, as another handoff dev does: stop it, or choose another directory with --data", process, cfg.Dir)
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.EROFS):
 		todo = "let this user write there, or choose another directory with --data"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -276,14 +261,14 @@ func notStarted(err error, cfg devConfig) error {
 		if errors.As(err, &errno) {
 			err = errno
 		}
-		return fmt.Errorf("cannot create the directory %s (%w); choose another one with --data", cfg.dir, err)
+		return fmt.Errorf("cannot create the directory %s (%w); choose another one with --data", cfg.Dir, err)
 	default:
 		return fmt.Errorf("%w; %s", err, todo)
 	}
 	if errors.As(err, &errno) { // the names of the failed calls add nothing
 		err = errno
 	}
-	return fmt.Errorf("%s: %w; %s", cfg.dir, err, todo)
+	return fmt.Errorf("%s: %w; %s", cfg.Dir, err, todo)
 }
 
 // untilFailed returns a context that ends with ctx, or when the node has given up on its server,
@@ -310,14 +295,14 @@ func (a *app) untilFailed(ctx context.Context, failed <-chan struct{}, again fun
 func prepare(ctx context.Context, nc *nats.Conn, cfg devConfig, guard *ledgerGuard, unclean bool, log *slog.Logger) error {
 	// Where every write of the ledger is synced, the data derived from it need not be: embedded
 	// recreates them after a crash.
-	topology := jetstream.Topology{AsyncWork: cfg.fsync == string(embedded.FsyncAlways), Fsync: cfg.fsync, Partitions: cfg.partitions}
+	topology := jetstream.Topology{AsyncWork: cfg.Fsync == embedded.FsyncAlways, Fsync: string(cfg.Fsync), Partitions: cfg.Partitions}
 	if err := jetstream.EnsureTopology(ctx, nc, topology); err != nil {
 		return err
 	}
 	if err := guard.accept(ctx, nc); err != nil {
 		return err
 	}
-	if err := setLease(ctx, nc, cfg.lease); err != nil || !unclean {
+	if err := setLease(ctx, nc, cfg.Lease); err != nil || !unclean {
 		return err
 	}
 	log.Info("the last stop was not clean; recreating queues and timers from the ledger")
@@ -425,6 +410,6 @@ func execAgain(engine, metrics, shown, web string) error {
 func (c *devConfig) resume(again string) {
 	was := strings.Split(again, " ")
 	if n, err := strconv.Atoi(was[0]); len(was) == 3 && err == nil {
-		c.again, c.port, c.metrics, c.http = true, n, was[1], was[2]
+		c.again, c.Port, c.Metrics, c.HTTP = true, n, was[1], was[2]
 	}
 }

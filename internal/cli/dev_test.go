@@ -25,7 +25,7 @@ func TestNotStarted(t *testing.T) {
 		fs.ErrNotExist:                     "cannot create the directory",
 		errors.New("the store is damaged"): "the existing files were left as they are",
 	} {
-		err := notStarted(fmt.Errorf("start a node in data: %w", cause), devConfig{dir: "data"})
+		err := notStarted(fmt.Errorf("start a node in data: %w", cause), devConfig{dataFlag: dataFlag{"data"}})
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", cause, err, want)
 		}

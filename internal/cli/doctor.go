@@ -364,19 +364,19 @@ func (a *app) judgeSettings() doctor.Finding {
 	given, conn := a.conn, a.conn.resolve(a.env)
 	why := "nothing else is set"
 	switch {
-	case given.context != "":
+	case given.Context != "":
 		why = "--context says so"
-	case given.url != "":
+	case given.URL != "":
 		why = "--nats says so"
-	case conn.context != "":
+	case conn.Context != "":
 		why = "$NATS_CONTEXT says so"
-	case conn.url != "":
+	case conn.URL != "":
 		why = "$NATS_URL says so"
 	}
 	if err := conn.checkURL(); err != nil {
 		return doctor.Fail("write nats://HOST:4222", "%v", err)
 	}
-	for name, path := range map[string]string{"credentials file": conn.creds, "certificate authority": conn.tlsCA} {
+	for name, path := range map[string]string{"credentials file": conn.Creds, "certificate authority": conn.TLSCA} {
 		if path == "" {
 			continue
 		}

@@ -14,14 +14,15 @@ import (
 
 // gatewayFlags are the flags of gateway.
 type gatewayFlags struct {
-	serviceFlags
-	profiles         string
-	memoryMB         int
-	requests, claims int
+	serviceFlags `flag:""`
+	Profiles     api.Profiles `flag:"profiles" doc:"whether agents register themselves: keep, new or replace"`
+	Requests     int          `flag:"requests" doc:"allow at most {N} concurrent requests"`
+	Claims       int          `flag:"claims" doc:"cache at most {N} claims"`
+	MemoryMB     int          `flag:"memory" doc:"use at most so many {MiB} for bodies and messages"`
 }
 
 func newGateway(a *app) *cobra.Command {
-	var flags gatewayFlags
+	flags := gatewayFlags{Profiles: api.ProfilesNew, Requests: natsgateway.RequestsDefault, Claims: natsgateway.ClaimsDefault, MemoryMB: natsgateway.MemoryBytesDefault >> 20}
 	cmd := &cobra.Command{
 		Use:   "gateway",
 		Short: "Serve untrusted agents over a restricted NATS service",
@@ -70,26 +71,21 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.gateway(cmd.Context(), &flags) },
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&flags.profiles, "profiles", string(api.ProfilesNew), "whether agents register themselves: keep, new or replace")
-	fs.IntVar(&flags.requests, "requests", natsgateway.RequestsDefault, "allow at most `N` concurrent requests")
-	fs.IntVar(&flags.claims, "claims", natsgateway.ClaimsDefault, "cache at most `N` claims")
-	fs.IntVar(&flags.memoryMB, "memory", natsgateway.MemoryBytesDefault>>20, "use at most so many `MiB` for bodies and messages")
-	flags.declare(cmd)
+	bind(cmd.Flags(), &flags)
 	a.words(cmd, "profiles", string(api.ProfilesKeep), string(api.ProfilesNew), string(api.ProfilesReplace))
 	return cmd
 }
 
 // config is the gateway that the flags describe.
 func (flags *gatewayFlags) config() (natsgateway.Config, error) {
-	cfg := natsgateway.Config{Profiles: api.Profiles(flags.profiles), Requests: flags.requests, Claims: flags.claims, MemoryBytes: int64(flags.memoryMB) << 20}
-	for name, n := range map[string]int{"--requests": flags.requests, "--claims": flags.claims} {
+	cfg := natsgateway.Config{Profiles: flags.Profiles, Requests: flags.Requests, Claims: flags.Claims, MemoryBytes: int64(flags.MemoryMB) << 20}
+	for name, n := range map[string]int{"--requests": flags.Requests, "--claims": flags.Claims} {
 		if n < 1 {
 			return cfg, usagef("%s %d: must be at least 1", name, n)
 		}
 	}
-	if flags.memoryMB < natsgateway.MemoryBytesMin>>20 {
-		return cfg, usagef("--memory %d: at least %d are needed for one package or result", flags.memoryMB, natsgateway.MemoryBytesMin>>20)
+	if flags.MemoryMB < natsgateway.MemoryBytesMin>>20 {
+		return cfg, usagef("--memory %d: at least %d are needed for one package or result", flags.MemoryMB, natsgateway.MemoryBytesMin>>20)
 	}
 	if err := cfg.Validate(); err != nil {
 		return cfg, usagef("%v", err)

@@ -81,10 +81,10 @@ func newLedgerGuard(a *app, cfg devConfig, log *slog.Logger) *ledgerGuard {
 // check refuses a damaged ledger, unless a person accepts the damage. It changes no file.
 func (g *ledgerGuard) check(ctx context.Context) error {
 	began := time.Now()
-	if _, err := integrity.ReadFile(filepath.Join(g.cfg.dir, seenFile), &g.known); err != nil {
+	if _, err := integrity.ReadFile(filepath.Join(g.cfg.Dir, seenFile), &g.known); err != nil {
 		return err
 	}
-	evidence, err := index.OpenEvidence(filepath.Join(g.cfg.dir, indexFile))
+	evidence, err := index.OpenEvidence(filepath.Join(g.cfg.Dir, indexFile))
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 		return []uint64{g.known.part(p).Last, witnesses[p].Last}
 	})
 	if err != nil {
-		return fmt.Errorf("read the ledger in %s: %w", g.cfg.dir, err)
+		return fmt.Errorf("read the ledger in %s: %w", g.cfg.Dir, err)
 	}
 	for p, files := range g.files {
 		g.verdict.Join(integrity.Judge(g.facts(ctx, p, evidence, witnesses[p])))
@@ -111,7 +111,7 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 	if len(g.verdict.Warnings) > 0 && g.verdict.OK() { // the index is ahead, and would wait for the lost entries
 		_ = evidence.Close()
 		evidence = nil
-		if _, err := index.KeepAside(filepath.Join(g.cfg.dir, indexFile), ".before-power-cut"); err != nil {
+		if _, err := index.KeepAside(filepath.Join(g.cfg.Dir, indexFile), ".before-power-cut"); err != nil {
 			return err
 		}
 	}
@@ -119,11 +119,11 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 		g.write(g.files)
 		return nil
 	}
-	damaged := &integrity.DamagedError{Where: "the ledger in " + g.cfg.dir, Verdict: g.verdict, Ways: []integrity.Way{
+	damaged := &integrity.DamagedError{Where: "the ledger in " + g.cfg.Dir, Verdict: g.verdict, Ways: []integrity.Way{
 		{For: "Restore a backup into a new directory", Command: "handoff restore BACKUP --data NEW"},
-		{For: "Or continue without the lost entries", Command: "handoff dev --data " + g.cfg.dir + " --accept-damage"}}}
+		{For: "Or continue without the lost entries", Command: "handoff dev --data " + g.cfg.Dir + " --accept-damage"}}}
 	g.concern(ctx, damaged, evidence)
-	if !g.cfg.accept {
+	if !g.cfg.Accept {
 		return damaged
 	}
 	g.log.Warn("damage of the ledger accepted", "damage", strings.Join(g.verdict.Damage, "; "))
@@ -133,16 +133,16 @@ func (g *ledgerGuard) check(ctx context.Context) error {
 			return nil
 		})
 	}
-	aside := filepath.Join(g.cfg.dir, "damaged-"+began.UTC().Format("20060102T150405"))
+	aside := filepath.Join(g.cfg.Dir, "damaged-"+began.UTC().Format("20060102T150405"))
 	for p, files := range g.files {
-		err = errors.Join(err, files.Salvage(g.cfg.dir, aside, g.known.part(p).Meta))
+		err = errors.Join(err, files.Salvage(g.cfg.Dir, aside, g.known.part(p).Meta))
 	}
 	return err
 }
 
 // readFiles reads the files of all partitions, at least of the first one. wanted may be nil.
 func (g *ledgerGuard) readFiles(wanted func(p int, created time.Time) []uint64) (all []embedded.LedgerFiles, err error) {
-	n := max(1, embedded.LedgersIn(g.cfg.dir), len(g.known.Others)+1)
+	n := max(1, embedded.LedgersIn(g.cfg.Dir), len(g.known.Others)+1)
 	var created time.Time
 	for p := 0; p < n; p++ {
 		of := func(own time.Time) []uint64 {
@@ -154,7 +154,7 @@ func (g *ledgerGuard) readFiles(wanted func(p int, created time.Time) []uint64) 
 		if wanted == nil {
 			of = nil
 		}
-		files, err := embedded.ReadLedgerFiles(g.cfg.dir, p, g.known.part(p).Blocks, of)
+		files, err := embedded.ReadLedgerFiles(g.cfg.Dir, p, g.known.part(p).Blocks, of)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +198,7 @@ func (g *ledgerGuard) accept(ctx context.Context, nc *nats.Conn) error {
 	if err := jetstream.AcceptLoss(ctx, nc, lost, time.Now()); err != nil {
 		return err
 	}
-	kept, err := index.KeepAside(filepath.Join(g.cfg.dir, indexFile), ".before-damage")
+	kept, err := index.KeepAside(filepath.Join(g.cfg.Dir, indexFile), ".before-damage")
 	g.log.Warn("the ledger continues without the lost entries", "closed_as_the_index_knew", closed, "go_on_as_the_ledger_has_them", left, "old_index", kept)
 	return err
 }
@@ -210,7 +210,7 @@ func (g *ledgerGuard) facts(ctx context.Context, p int, evidence *index.Evidence
 		Created: files.Created, Began: files.Began, Base: broker.PartitionBase(p), First: files.First, Last: files.Last, LastAt: files.LastAt,
 		Missing: files.Missing, Accepted: files.Accepted, Broken: files.Broken, Headless: files.Headless, Now: time.Now(),
 	}
-	if g.cfg.fsync == string(embedded.FsyncInterval) {
+	if g.cfg.Fsync == embedded.FsyncInterval {
 		f.Window = fsyncWindow
 	}
 	add := func(s integrity.Seen, sum string) {
@@ -312,7 +312,7 @@ func (g *ledgerGuard) write(all []embedded.LedgerFiles) {
 	}
 	now := parts[0]
 	now.Others = parts[1:]
-	err := integrity.WriteFile(filepath.Join(g.cfg.dir, seenFile), now)
+	err := integrity.WriteFile(filepath.Join(g.cfg.Dir, seenFile), now)
 	if err == nil {
 		g.known = now
 		for p, part := range parts {

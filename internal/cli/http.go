@@ -33,13 +33,18 @@ const (
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
-	serviceFlags
-	http, tokens, cert, key, proxied, base string
-	readOnly                               bool
+	serviceFlags `flag:""`
+	HTTP         string `flag:"http" doc:"listen at {ADDR}"`
+	Tokens       string `flag:"tokens" doc:"read the callers from {FILE}, which only you may read (required)"`
+	Cert         string `flag:"tls-cert" doc:"serve HTTPS with the certificate of {FILE}"`
+	Key          string `flag:"tls-key" doc:"the private key of the certificate, in {FILE}"`
+	Proxied      string `flag:"behind-proxy" doc:"a proxy serves it under these {HOSTS}, separated by commas"`
+	ReadOnly     bool   `flag:"read-only" doc:"the page shows, and has no acts"`
+	Base         string `flag:"base-path" doc:"a proxy serves it below this {PATH}, as /handoff"`
 }
 
 func newServe(a *app) *cobra.Command {
-	var flags serveFlags
+	flags := serveFlags{HTTP: httpDefault}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve agents and people over HTTP, for an engine elsewhere",
@@ -66,24 +71,16 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveHTTP(cmd.Context(), &flags) },
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&flags.http, "http", httpDefault, "listen at `ADDR`")
-	fs.StringVar(&flags.tokens, "tokens", "", "read the callers from `FILE`, which only you may read (required)")
-	fs.StringVar(&flags.cert, "tls-cert", "", "serve HTTPS with the certificate of `FILE`")
-	fs.StringVar(&flags.key, "tls-key", "", "the private key of the certificate, in `FILE`")
-	fs.StringVar(&flags.proxied, "behind-proxy", "", "a proxy serves it under these `HOSTS`, separated by commas")
-	fs.BoolVar(&flags.readOnly, "read-only", false, "the page shows, and has no acts")
-	fs.StringVar(&flags.base, "base-path", "", "a proxy serves it below this `PATH`, as /handoff")
-	flags.declare(cmd)
+	bind(cmd.Flags(), &flags)
 	return cmd
 }
 
 // serveHTTP serves until ctx ends.
 func (a *app) serveHTTP(ctx context.Context, flags *serveFlags) error {
-	if flags.tokens == "" {
+	if flags.Tokens == "" {
 		return usagef("serve needs --tokens FILE; handoff token new --tokens FILE makes one")
 	}
-	tokens, err := httpgateway.OpenTokens(a.path(flags.tokens))
+	tokens, err := httpgateway.OpenTokens(a.path(flags.Tokens))
 	if err != nil {
 		return err
 	}
@@ -93,8 +90,8 @@ func (a *app) serveHTTP(ctx context.Context, flags *serveFlags) error {
 	}
 	defer listener.Close()
 	return a.serve(ctx, &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
-		g, err := httpgateway.New(b, httpgateway.Config{Tokens: tokens, BasePath: flags.base, Hosts: hosts, Log: log,
-			Secure: flags.cert != "" || flags.proxied != "", ReadOnly: flags.readOnly, Command: commandLine})
+		g, err := httpgateway.New(b, httpgateway.Config{Tokens: tokens, BasePath: flags.Base, Hosts: hosts, Log: log,
+			Secure: flags.Cert != "" || flags.Proxied != "", ReadOnly: flags.ReadOnly, Command: commandLine})
 		if err != nil {
 			return err
 		}
@@ -102,10 +99,10 @@ func (a *app) serveHTTP(ctx context.Context, flags *serveFlags) error {
 		shown.http(g)
 		shown.started()
 		url := "http://"
-		if flags.cert != "" {
+		if flags.Cert != "" {
 			url = "https://"
 		}
-		if err := a.ready(url+listener.Addr().String()+flags.base, shown.url(), ""); err != nil {
+		if err := a.ready(url+listener.Addr().String()+flags.Base, shown.url(), ""); err != nil {
 			return err
 		}
 		return g.Serve(ctx, listener)
@@ -115,28 +112,28 @@ func (a *app) serveHTTP(ctx context.Context, flags *serveFlags) error {
 // listenHTTP listens at --http, and returns the hosts that a request may name; nil is this machine
 // alone.
 func (a *app) listenHTTP(ctx context.Context, flags *serveFlags) (net.Listener, []string, error) {
-	address, err := telemetry.ListenAddress(flags.http)
+	address, err := telemetry.ListenAddress(flags.HTTP)
 	if err != nil {
 		return nil, nil, usagef("--http: %v", err)
 	}
 	switch {
-	case (flags.cert == "") != (flags.key == ""):
+	case (flags.Cert == "") != (flags.Key == ""):
 		return nil, nil, usagef("--tls-cert and --tls-key belong together")
-	case !isLocal(address) && flags.cert == "" && flags.proxied == "":
+	case !isLocal(address) && flags.Cert == "" && flags.Proxied == "":
 		return nil, nil, usagef("--http %s: tokens would cross the network in the clear; give --tls-cert and --tls-key, or --behind-proxy for a proxy with a certificate", address)
 	}
 	var hosts []string
-	if flags.proxied != "" {
-		hosts = append(strings.Split(flags.proxied, ","), "localhost", "127.0.0.1", "::1")
+	if flags.Proxied != "" {
+		hosts = append(strings.Split(flags.Proxied, ","), "localhost", "127.0.0.1", "::1")
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--http: %w", cannotListen(address, err, "--http 127.0.0.1:0"))
 	}
-	if flags.cert == "" {
+	if flags.Cert == "" {
 		return listener, hosts, nil
 	}
-	pair, err := tls.LoadX509KeyPair(a.path(flags.cert), a.path(flags.key))
+	pair, err := tls.LoadX509KeyPair(a.path(flags.Cert), a.path(flags.Key))
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--tls-cert: %w", err), listener.Close())
 	}
@@ -164,20 +161,20 @@ type devHTTP struct {
 // listenDev listens for the gateway of dev: at --http, else at the default, or at a free port if that
 // is taken.
 func (a *app) listenDev(ctx context.Context, cfg *devConfig) (*devHTTP, error) {
-	if cfg.noHTTP {
+	if cfg.NoHTTP {
 		return nil, nil
 	}
-	if address, err := telemetry.ListenAddress(cmp.Or(cfg.http, httpDefault)); err == nil && !isLocal(address) {
+	if address, err := telemetry.ListenAddress(cmp.Or(cfg.HTTP, httpDefault)); err == nil && !isLocal(address) {
 		return nil, usagef("--http %s: dev serves this machine alone; handoff serve serves a network", address)
 	}
-	listener, _, err := a.listenHTTP(ctx, &serveFlags{http: cmp.Or(cfg.http, httpDefault)})
-	if err != nil && cfg.http == "" {
-		listener, _, err = a.listenHTTP(ctx, &serveFlags{http: "127.0.0.1:0"})
+	listener, _, err := a.listenHTTP(ctx, &serveFlags{HTTP: cmp.Or(cfg.HTTP, httpDefault)})
+	if err != nil && cfg.HTTP == "" {
+		listener, _, err = a.listenHTTP(ctx, &serveFlags{HTTP: "127.0.0.1:0"})
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &devHTTP{listener, cfg.dir}, nil
+	return &devHTTP{listener, cfg.Dir}, nil
 }
 
 // url is its URL; empty without a gateway.
@@ -264,7 +261,7 @@ type devEnv struct {
 }
 
 func newDevEnv(a *app) *cobra.Command {
-	var dir string
+	var at dataFlag
 	cmd := &cobra.Command{
 		Use:   "env",
 		Short: "Print the URL and the token of the HTTP of handoff dev, for a shell",
@@ -274,35 +271,36 @@ everything, as a person. "handoff token new" makes tokens for agents.`,
   curl -H "Authorization: Bearer $HANDOFF_TOKEN" $HANDOFF_URL/v1/inbox`,
 		Args: takes(),
 		RunE: func(*cobra.Command, []string) error {
-			if err := a.devDir(&dir); err != nil {
+			if err := a.devDir(&at); err != nil {
 				return err
 			}
-			url, err := readLine(filepath.Join(dir, devURLIn))
+			url, err := readLine(filepath.Join(at.Dir, devURLIn))
 			if err != nil {
-				return fmt.Errorf("no handoff dev serves HTTP with its data in %s: start it, or give its --data", dir)
+				return fmt.Errorf("no handoff dev serves HTTP with its data in %s: start it, or give its --data", at.Dir)
 			}
-			token, err := readLine(filepath.Join(dir, devTokenIn))
+			token, err := readLine(filepath.Join(at.Dir, devTokenIn))
 			if err != nil {
 				return err
 			}
 			return a.line(devEnv{url, token}, "export HANDOFF_URL=%s\nexport HANDOFF_TOKEN=%s\n", url, token)
 		},
 	}
-	dataFlag(cmd, &dir)
+	bind(cmd.Flags(), &at)
 	return cmd
 }
 
-// devDir completes the directory of dev.
-func (a *app) devDir(dir *string) (err error) {
-	if *dir == "" {
-		*dir, err = a.dataDir()
-	}
-	*dir = a.path(*dir)
-	return err
+// dataFlag is the directory of dev.
+type dataFlag struct {
+	Dir string `flag:"data" doc:"directory of the ledger (default ~/.local/share/handoff/dev, or under $XDG_DATA_HOME)"`
 }
 
-func dataFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "data", "", "directory of the ledger (default ~/.local/share/handoff/dev, or under $XDG_DATA_HOME)")
+// devDir completes the directory of dev.
+func (a *app) devDir(at *dataFlag) (err error) {
+	if at.Dir == "" {
+		at.Dir, err = a.dataDir()
+	}
+	at.Dir = a.path(at.Dir)
+	return err
 }
 
 func newToken(a *app) *cobra.Command {
@@ -322,20 +320,22 @@ again when it changes.
 
 // onTokens completes a command on a file of tokens, which its flags name.
 func (a *app) onTokens(cmd *cobra.Command, run func(path string, args []string) error) *cobra.Command {
-	var file, dir string
-	cmd.Flags().StringVar(&file, "tokens", "", "`FILE` of the tokens (default: that of handoff dev)")
-	dataFlag(cmd, &dir)
+	var flags struct {
+		dataFlag `flag:""`
+		File     string `flag:"tokens" doc:"{FILE} of the tokens (default: that of handoff dev)"`
+	}
+	bind(cmd.Flags(), &flags)
 	if cmd.Args == nil {
 		cmd.Args = takes()
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if file != "" {
-			return run(a.path(file), args)
+		if flags.File != "" {
+			return run(a.path(flags.File), args)
 		}
-		if err := a.devDir(&dir); err != nil {
+		if err := a.devDir(&flags.dataFlag); err != nil {
 			return err
 		}
-		return run(filepath.Join(dir, tokensFile), args)
+		return run(filepath.Join(flags.Dir, tokensFile), args)
 	}
 	return cmd
 }

@@ -40,7 +40,7 @@ func TestListenHTTP(t *testing.T) {
 		}
 	}
 	a := &app{dir: dir}
-	listener, hosts, err := a.listenHTTP(t.Context(), &serveFlags{http: "0.0.0.0:0", cert: "cert.pem", key: "key.pem"})
+	listener, hosts, err := a.listenHTTP(t.Context(), &serveFlags{HTTP: "0.0.0.0:0", Cert: "cert.pem", Key: "key.pem"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,10 +67,10 @@ func TestListenHTTP(t *testing.T) {
 	}
 	conn.Close()
 	for name, flags := range map[string]serveFlags{
-		"no certificate": {http: "0.0.0.0:0"},
-		"no key":         {http: "127.0.0.1:0", cert: "cert.pem"},
-		"no file":        {http: "127.0.0.1:0", cert: "none.pem", key: "key.pem"},
-		"no address":     {http: "7070x"},
+		"no certificate": {HTTP: "0.0.0.0:0"},
+		"no key":         {HTTP: "127.0.0.1:0", Cert: "cert.pem"},
+		"no file":        {HTTP: "127.0.0.1:0", Cert: "none.pem", Key: "key.pem"},
+		"no address":     {HTTP: "7070x"},
 	} {
 		if listener, _, err := a.listenHTTP(t.Context(), &flags); err == nil {
 			listener.Close()

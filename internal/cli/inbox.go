@@ -96,7 +96,6 @@ Exit codes: 0 here it is, empty or not; 9 no such agent.`,
 	}
 	cmd.Flags().StringVar(&agent, "agent", "", "the `AGENT` whose inbox it is (default $HANDOFF_AGENT, else human)")
 	cmd.Flags().BoolVar(&watch, "watch", false, "print each new entry, too, and ring the bell of a terminal")
-	a.agentFlags(cmd, "agent")
 	return cmd
 }
 

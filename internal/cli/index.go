@@ -19,8 +19,8 @@ import (
 
 // indexConfig holds the flags of index.
 type indexConfig struct {
-	serviceFlags
-	file string
+	serviceFlags `flag:""`
+	File         string `flag:"file" doc:"{FILE} of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)"`
 }
 
 func newIndex(a *app) *cobra.Command {
@@ -54,18 +54,17 @@ engine is not reachable.`,
   handoff index --file /var/lib/handoff/index.db`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.file == "" {
+			if cfg.File == "" {
 				dir, err := a.dataHome()
 				if err != nil {
 					return err
 				}
-				cfg.file = filepath.Join(dir, "index.db")
+				cfg.File = filepath.Join(dir, "index.db")
 			}
 			return a.index(cmd.Context(), &cfg)
 		},
 	}
-	cmd.Flags().StringVar(&cfg.file, "file", "", "`FILE` of the index (default ~/.local/share/handoff/index.db, or under $XDG_DATA_HOME)")
-	cfg.declare(cmd)
+	bind(cmd.Flags(), &cfg)
 	return cmd
 }
 
@@ -73,7 +72,7 @@ engine is not reachable.`,
 func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 	return a.serve(ctx, &cfg.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 		shown.engineAnswers(b)
-		ix, err := index.Open(a.path(cfg.file), log)
+		ix, err := index.Open(a.path(cfg.File), log)
 		if errors.Is(err, index.ErrInUse) {
 			return fmt.Errorf("%w: --file FILE", err)
 		}
@@ -81,10 +80,10 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 			return err
 		}
 		shown.index(ix)
-		log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.file)
+		log.Info("indexing", "engine", a.conn.resolve(a.env).where(), "file", cfg.File)
 		return keepIndex(ctx, a.engine, ix, log, func() error {
 			shown.started()
-			return a.ready(cfg.file, shown.url(), "")
+			return a.ready(cfg.File, shown.url(), "")
 		})
 	})
 }
@@ -92,9 +91,6 @@ func (a *app) index(ctx context.Context, cfg *indexConfig) error {
 // index shows the progress of an index, which is ready while it has all that the ledger had at the
 // question, a moment ago: a ledger that grows is never caught.
 func (s *showing) index(ix *index.Index) {
-	if s == nil {
-		return
-	}
 	s.metrics.Index(func(ctx context.Context) (telemetry.IndexStats, error) {
 		answer, err := ix.Position(ctx, ask.PositionQuery{Question: ask.Question{WaitMS: -1}})
 		stats := telemetry.IndexStats{
@@ -133,9 +129,7 @@ const readyWithin = time.Second
 
 // noIndex makes a process not ready that should have an index.
 func (s *showing) noIndex(why error) {
-	if s != nil {
-		s.server.AddReadinessCheck("index", func(context.Context) error { return why })
-	}
+	s.server.AddReadinessCheck("index", func(context.Context) error { return why })
 }
 
 // indexBeside keeps the index of a node of our own, and returns when it answers. Its errors are

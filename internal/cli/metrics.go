@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/explain"
@@ -31,16 +30,17 @@ to every client that can reach it. Where $HANDOFF_METRICS is set, "handoff docto
 // clients: the health check of a container.
 const metricsEnv = "HANDOFF_METRICS"
 
-func metricsFlag(fs *pflag.FlagSet, addr *string) {
-	fs.StringVar(addr, "metrics", "", "show figures, /healthz and /readyz at `ADDR`, such as :9090 ($HANDOFF_METRICS; default: nowhere)")
-}
-
-// showing is how a process shows how it is. The nil one shows nothing: all its
-// methods may be called.
+// showing is how a process shows how it is.
 type showing struct {
 	metrics *telemetry.Metrics
 	server  *telemetry.Server
 	log     *slog.Logger
+	hidden  bool // it is shown nowhere
+}
+
+// hidden shows nothing.
+func hidden() *showing {
+	return &showing{metrics: telemetry.NewMetrics(), server: new(telemetry.Server), hidden: true}
 }
 
 // show begins to answer at an address, or at none. It comes before anything else that a process
@@ -51,7 +51,7 @@ func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing
 		said, free, addr = "$"+metricsEnv, metricsEnv+"=127.0.0.1:0", a.env(metricsEnv)
 	}
 	if addr == "" {
-		return nil, nil
+		return hidden(), nil
 	}
 	address, err := telemetry.ListenAddress(addr)
 	if err != nil {
@@ -63,11 +63,11 @@ func (a *app) show(ctx context.Context, addr string, log *slog.Logger) (*showing
 		return nil, fmt.Errorf("%s: %w", said, cannotListen(address, err, free))
 	}
 	log.Info("showing figures", "url", server.URL()+"/metrics")
-	return &showing{metrics, server, log}, nil
+	return &showing{metrics: metrics, server: server, log: log}, nil
 }
 
 func (s *showing) close() {
-	if s == nil {
+	if s.hidden {
 		return
 	}
 	if err := s.server.Close(); err != nil {
@@ -77,7 +77,7 @@ func (s *showing) close() {
 
 // url is where the figures are; empty where they are nowhere.
 func (s *showing) url() string {
-	if s == nil {
+	if s.hidden {
 		return ""
 	}
 	return s.server.URL() + "/metrics"
@@ -85,7 +85,7 @@ func (s *showing) url() string {
 
 // observer counts the events that the process appends.
 func (s *showing) observer() broker.Observer {
-	if s == nil {
+	if s.hidden {
 		return nil
 	}
 	return s.metrics
@@ -93,17 +93,11 @@ func (s *showing) observer() broker.Observer {
 
 // engine shows the queues and the workers, and is ready while the engine answers.
 func (s *showing) engine(b *broker.Broker) {
-	if s == nil {
-		return
-	}
 	s.metrics.Engine(b)
 	s.engineAnswers(b)
 }
 
 func (s *showing) engineAnswers(b *broker.Broker) {
-	if s == nil {
-		return
-	}
 	s.server.AddReadinessCheck("engine", func(ctx context.Context) error {
 		if _, err := b.LedgerInfo(ctx); err != nil {
 			return fmt.Errorf("does not answer: %w", err)
@@ -114,9 +108,6 @@ func (s *showing) engineAnswers(b *broker.Broker) {
 
 // disk is ready while the disk of the engine takes writes.
 func (s *showing) disk(health func() error, failed <-chan struct{}) {
-	if s == nil {
-		return
-	}
 	s.server.AddReadinessCheck("disk", func(context.Context) error { return health() })
 	s.server.AddLivenessCheck("server", func(context.Context) error {
 		select {
@@ -130,7 +121,7 @@ func (s *showing) disk(health func() error, failed <-chan struct{}) {
 
 // supervision counts the actions and observations of a supervisor.
 func (s *showing) supervision(b *broker.Broker) supervisor.Watch {
-	if s == nil {
+	if s.hidden {
 		return nil
 	}
 	return s.metrics.Supervision(b.Directory, supervisor.SweepReasons)
@@ -141,9 +132,6 @@ func (s *showing) supervision(b *broker.Broker) supervisor.Watch {
 const lost = time.Minute
 
 func (s *showing) supervisor(sv *supervisor.Supervisor) {
-	if s == nil {
-		return
-	}
 	s.server.AddLivenessCheck("supervisor", func(context.Context) error {
 		if looking := sv.OldestReconcile(); looking > lost {
 			return fmt.Errorf("has been looking at one handoff for %s; restart this process", explain.Duration(looking.Truncate(time.Second)))
@@ -154,9 +142,6 @@ func (s *showing) supervisor(sv *supervisor.Supervisor) {
 
 // worker shows a worker, which is ready while the engine knows that it is there.
 func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
-	if s == nil {
-		return
-	}
 	if b != nil { // else it goes through a gateway, and its presence is enough
 		s.engineAnswers(b)
 	}
@@ -187,9 +172,6 @@ func (s *showing) worker(agent string, b *broker.Broker, w *worker.Worker) {
 
 // gateway counts the work of a gateway.
 func (s *showing) gateway(d *natsgateway.Gateway) {
-	if s == nil {
-		return
-	}
 	s.metrics.Gateway(func() telemetry.GatewayStats {
 		load := d.Load()
 		return telemetry.GatewayStats{Requests: load.Requests, MemoryBytes: load.Bytes,
@@ -200,9 +182,6 @@ func (s *showing) gateway(d *natsgateway.Gateway) {
 
 // http counts the requests of an HTTP gateway.
 func (s *showing) http(g *httpgateway.Gateway) {
-	if s == nil {
-		return
-	}
 	s.metrics.HTTP(func() telemetry.HTTPStats {
 		load := g.Load()
 		return telemetry.HTTPStats{Waits: load.Waits, LargeBodies: load.LargeBodies, Answers: map[string]int64{
@@ -211,11 +190,7 @@ func (s *showing) http(g *httpgateway.Gateway) {
 }
 
 // started marks the process as started: all its readiness checks exist.
-func (s *showing) started() {
-	if s != nil {
-		s.server.MarkStarted()
-	}
-}
+func (s *showing) started() { s.server.MarkStarted() }
 
 // startTraces begins to trace the events of this process, where the environment names a collector.
 // A wrong variable is a word on stderr, and no trace: no work stops for it. log is that of a

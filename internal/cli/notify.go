@@ -17,10 +17,14 @@ import (
 
 // notifyFlags are the flags of notify.
 type notifyFlags struct {
-	serviceFlags
-	url, secretFile, program string
-	signal                   string
-	on, agents, allow        []string
+	serviceFlags `flag:""`
+	URL          string   `flag:"url" doc:"send a signed POST to this {URL}"`
+	SecretFile   string   `flag:"secret-file" doc:"{FILE} with the secret of the signature: whsec_ and base64"`
+	Program      string   `flag:"exec" doc:"run this shell {CMD}, with the notification on its standard input"`
+	Signal       string   `flag:"signal" doc:"send a signal of this {NAME}, for which rules begin handoffs"`
+	Agents       []string `flag:"agent,,each" doc:"only of this {AGENT}: it has the handoff, gets it or loses it; repeatable"`
+	Allow        []string `flag:"allow-net,,each" doc:"permit this network ({CIDR}) although it is not public; repeatable"`
+	on           []string
 }
 
 func newNotify(a *app) *cobra.Command {
@@ -104,24 +108,16 @@ reachable; 9 the URL or the secret is refused.`,
 			})
 		},
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&flags.url, "url", "", "send a signed POST to this `URL`")
-	fs.StringVar(&flags.secretFile, "secret-file", "", "`FILE` with the secret of the signature: whsec_ and base64")
-	fs.StringVar(&flags.program, "exec", "", "run this shell `CMD`, with the notification on its standard input")
-	fs.StringVar(&flags.signal, "signal", "", "send a signal of this `NAME`, for which rules begin handoffs")
-	fs.StringSliceVar(&flags.on, "on", []string{"asked", "approval", "escalated", "failed", "stuck"}, "the occurrences, comma-separated")
-	fs.StringArrayVar(&flags.agents, "agent", nil, "only of this `AGENT`: it has the handoff, gets it or loses it; repeatable")
-	fs.StringArrayVar(&flags.allow, "allow-net", nil, "permit this network (`CIDR`) although it is not public; repeatable")
-	flags.declare(cmd)
-	a.agentFlags(cmd, "agent")
+	bind(cmd.Flags(), &flags)
+	cmd.Flags().StringSliceVar(&flags.on, "on", []string{"asked", "approval", "escalated", "failed", "stuck"}, "the occurrences, comma-separated")
 	return cmd
 }
 
 // notifier returns the notifier that the flags describe, without an engine.
 func (a *app) notifier(flags *notifyFlags) (*notify.Notifier, error) {
-	n := &notify.Notifier{Target: flags.url + flags.program, Agents: flags.agents}
-	if flags.signal != "" {
-		n.Target = "signal " + flags.signal
+	n := &notify.Notifier{Target: flags.URL + flags.Program, Agents: flags.Agents}
+	if flags.Signal != "" {
+		n.Target = "signal " + flags.Signal
 	}
 	for _, word := range flags.on {
 		if !slices.Contains(notify.Kinds, notify.Kind(word)) {
@@ -129,37 +125,37 @@ func (a *app) notifier(flags *notifyFlags) (*notify.Notifier, error) {
 		}
 		n.On = append(n.On, notify.Kind(word))
 	}
-	for _, agent := range flags.agents {
+	for _, agent := range flags.Agents {
 		if err := protocol.CheckID("agent", agent); err != nil {
 			return nil, err
 		}
 	}
 	var allowed []netip.Prefix
-	for _, text := range flags.allow {
+	for _, text := range flags.Allow {
 		network, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, usagef("--allow-net %s: a network, such as 10.0.0.0/8 or fd00::/8", text)
 		}
 		allowed = append(allowed, network)
 	}
-	given := slices.DeleteFunc([]string{flags.url, flags.program, flags.signal}, func(s string) bool { return s == "" })
+	given := slices.DeleteFunc([]string{flags.URL, flags.Program, flags.Signal}, func(s string) bool { return s == "" })
 	switch {
 	case len(given) != 1:
 		return nil, usagef("notify needs one of --url URL, --exec CMD and --signal NAME")
-	case flags.signal != "":
-		n.To = &notify.Signal{Name: flags.signal}
-		return n, protocol.CheckID("signal", flags.signal)
-	case flags.program != "":
-		n.To = &notify.Program{Line: flags.program, Dir: a.dir, Stdout: a.out, Stderr: a.err,
+	case flags.Signal != "":
+		n.To = &notify.Signal{Name: flags.Signal}
+		return n, protocol.CheckID("signal", flags.Signal)
+	case flags.Program != "":
+		n.To = &notify.Program{Line: flags.Program, Dir: a.dir, Stdout: a.out, Stderr: a.err,
 			Env: append(os.Environ(), a.connEnv("", []string{worker.InheritAll})...)}
 		return n, nil
-	case flags.secretFile == "":
+	case flags.SecretFile == "":
 		return nil, usagef("--url needs --secret-file FILE: the receiver checks the signature")
 	}
-	secrets, err := a.readFile(flags.secretFile)
+	secrets, err := a.readFile(flags.SecretFile)
 	if err != nil {
 		return nil, err
 	}
-	n.To, err = notify.NewWebhook(flags.url, string(secrets), allowed)
+	n.To, err = notify.NewWebhook(flags.URL, string(secrets), allowed)
 	return n, err
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/internal/dossier"
+	"github.com/agenthandoff/handoff/internal/jetstream"
 	"github.com/agenthandoff/handoff/protocol"
 )
 
@@ -101,26 +103,29 @@ func TestOutcomeIsAlwaysThere(t *testing.T) {
 func TestConnection(t *testing.T) {
 	env := map[string]string{"NATS_URL": "nats://env", "NATS_CREDS": "env.creds", "NATS_CONTEXT": "envctx", "NATS_CA": "env.pem",
 		"NATS_NKEY": "env.nk", "NATS_CERT": "env.cert", "NATS_KEY": "env.key", "NATS_INBOX_PREFIX": "_INBOX_me", "HANDOFF_TIMEOUT": "30s"}
-	all := connection{url: "nats://env", context: "envctx", creds: "env.creds", nkey: "env.nk", inboxPrefix: "_INBOX_me",
-		tlsCA: "env.pem", tlsCert: "env.cert", tlsKey: "env.key", timeout: 30 * time.Second}
+	all := connection{DialConfig: jetstream.DialConfig{URL: "nats://env", Context: "envctx", Creds: "env.creds", NKey: "env.nk", InboxPrefix: "_INBOX_me",
+		TLSCA: "env.pem", TLSCert: "env.cert", TLSKey: "env.key"}, timeout: 30 * time.Second}
+	to := func(url, context string, timeout time.Duration) connection {
+		return connection{DialConfig: jetstream.DialConfig{URL: url, Context: context}, timeout: timeout}
+	}
 	elsewhere := all
-	elsewhere.url = "nats://flag"
+	elsewhere.URL = "nats://flag"
 	get := func(name string) string { return env[name] }
 	for name, c := range map[string]struct {
 		flags, want connection
 		where       string
 	}{
 		"environment":           {connection{}, all, "nats://env (context envctx)"},
-		"a URL":                 {connection{url: "nats://flag"}, elsewhere, "nats://flag (context envctx)"},
-		"a context is not bent": {connection{context: "mine", timeout: time.Minute}, connection{context: "mine", timeout: time.Minute}, "context mine"},
-		"both":                  {connection{url: "nats://flag", context: "mine"}, connection{url: "nats://flag", context: "mine", timeout: 30 * time.Second}, "nats://flag (context mine)"},
+		"a URL":                 {to("nats://flag", "", 0), elsewhere, "nats://flag (context envctx)"},
+		"a context is not bent": {to("", "mine", time.Minute), to("", "mine", time.Minute), "context mine"},
+		"both":                  {to("nats://flag", "mine", 0), to("nats://flag", "mine", 30*time.Second), "nats://flag (context mine)"},
 	} {
 		got := c.flags.resolve(get)
-		if got != c.want || got.where() != c.where {
+		if !reflect.DeepEqual(got, c.want) || got.where() != c.where {
 			t.Errorf("%s: %+v at %q, want %+v at %q", name, got, got.where(), c.want, c.where)
 		}
 	}
-	if got := (connection{url: "nats://me:secret@host:4222"}).where(); strings.Contains(got, "secret") {
+	if got := to("nats://me:secret@host:4222", "", 0).where(); strings.Contains(got, "secret") {
 		t.Errorf("a message would show the password: %s", got)
 	}
 }

@@ -15,8 +15,10 @@ import (
 )
 
 func newSupervise(a *app) *cobra.Command {
-	var flags serviceFlags
-	var accept bool
+	var flags struct {
+		serviceFlags `flag:""`
+		Accept       bool `flag:"accept-damage" doc:"continue without the entries that the ledger has lost"`
+	}
 	cmd := &cobra.Command{
 		Use:   "supervise",
 		Short: "Run a supervisor for an engine elsewhere",
@@ -36,10 +38,10 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable; 11 the ledger 
   handoff supervise --metrics 0.0.0.0:9090`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serve(cmd.Context(), &flags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
+			return a.serve(cmd.Context(), &flags.serviceFlags, func(b *broker.Broker, log *slog.Logger, shown *showing) error {
 				shown.engine(b)
 				guard := &servedGuard{a: a, b: b, log: log}
-				if err := guard.check(cmd.Context(), accept); err != nil {
+				if err := guard.check(cmd.Context(), flags.Accept); err != nil {
 					return err
 				}
 				s, err := supervisor.New(b, a.engine, supervisor.Config{Log: log, Watch: shown.supervision(b), Check: guard.recheck})
@@ -58,8 +60,7 @@ Exit codes: 0 stopped with Ctrl-C; 6 the engine is not reachable; 11 the ledger 
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&accept, "accept-damage", false, "continue without the entries that the ledger has lost")
-	flags.declare(cmd)
+	bind(cmd.Flags(), &flags)
 	return cmd
 }
 
@@ -70,21 +71,10 @@ minute, and SIGTERM ends it with 0. It is on where systemd ($INVOCATION_ID,
 $NOTIFY_SOCKET), Kubernetes ($KUBERNETES_SERVICE_HOST) or a container (process 1) has
 started the command, and off on a terminal; --wait-for-engine=false turns it off.`
 
-// waitFlag is --wait-for-engine.
-type waitFlag struct {
-	wait bool
-	cmd  *cobra.Command
-}
-
-func (w *waitFlag) flag(cmd *cobra.Command) {
-	w.cmd = cmd
-	cmd.Flags().BoolVar(&w.wait, "wait-for-engine", false, "wait for an engine that does not answer (default: under a supervisor of processes)")
-}
-
-// waits reports whether to wait.
-func (w *waitFlag) waits(a *app) bool {
-	if w.cmd.Flags().Changed("wait-for-engine") {
-		return w.wait
+// waits reports whether to wait for an engine that does not answer.
+func (f *serviceFlags) waits(a *app) bool {
+	if f.Wait != nil {
+		return *f.Wait
 	}
 	return supervised(a.env, os.Getpid(), a.interactive)
 }
@@ -97,15 +87,9 @@ func supervised(env func(string) string, pid int, interactive bool) bool {
 
 // serviceFlags are the flags of a command that runs until a signal.
 type serviceFlags struct {
-	metrics string
-	verbose bool
-	wait    waitFlag
-}
-
-func (f *serviceFlags) declare(cmd *cobra.Command) {
-	f.wait.flag(cmd)
-	metricsFlag(cmd.Flags(), &f.metrics)
-	verboseFlag(cmd.Flags(), &f.verbose)
+	Wait    *bool  `flag:"wait-for-engine" doc:"wait for an engine that does not answer (default: under a supervisor of processes)"`
+	Metrics string `flag:"metrics" doc:"show figures, /healthz and /readyz at {ADDR}, such as :9090 ($HANDOFF_METRICS; default: nowhere)"`
+	Verbose bool   `flag:"verbose,v" doc:"log every append as well"`
 }
 
 // opening connects and returns the rest of a command that runs until a signal.
@@ -122,8 +106,8 @@ func (a *app) serve(ctx context.Context, f *serviceFlags, run func(*broker.Broke
 // serveOver runs a command until a signal, with figures where a flag asks for them.
 func (a *app) serveOver(ctx context.Context, f *serviceFlags, open opening) error {
 	a.outliveLog()
-	log := a.log(f.verbose)
-	shown, err := a.show(ctx, f.metrics, log)
+	log := a.log(f.Verbose)
+	shown, err := a.show(ctx, f.Metrics, log)
 	if err != nil {
 		return err
 	}
@@ -134,7 +118,7 @@ func (a *app) serveOver(ctx context.Context, f *serviceFlags, open opening) erro
 		run, done, err = open(ctx, log, shown)
 		return err
 	}
-	if f.wait.waits(a) {
+	if f.waits(a) {
 		err = a.waitFor(ctx, log, connect)
 	} else {
 		err = connect(ctx)

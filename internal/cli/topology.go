@@ -122,13 +122,10 @@ names is not ours, or the cluster cannot make them.`,
 		},
 	}
 	a.topologyFlags(cmd, &t, 0, "servers that keep each stream (default: as now, 1 for a new stream)")
-	cmd.Flags().IntVar(&t.Partitions, "partitions", 0, partitionsUsage)
+	cmd.Flags().IntVar(&t.Partitions, "partitions", 0, "streams of the ledger, of the queues and of the timers, 1 to 16 (default: as now, 1 for a new ledger)")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the changes, and make none")
 	return cmd
 }
-
-// partitionsUsage is the doc of the flag --partitions.
-const partitionsUsage = "streams of the ledger, of the queues and of the timers, 1 to 16 (default: as now, 1 for a new ledger)"
 
 // checkPartitions refuses a number of partitions that no ledger has.
 func checkPartitions(n int) error {

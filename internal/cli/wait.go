@@ -22,7 +22,7 @@ import (
 )
 
 func newWait(a *app) *cobra.Command {
-	var o waitOptions
+	o := waitOptions{Until: string(api.UntilClosed)}
 	cmd := &cobra.Command{
 		Use:   "wait TICKET",
 		Short: "Wait until a handoff is closed, accepted, asks, or has come back",
@@ -61,8 +61,8 @@ passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 			if err := a.throughGateway(cmd, "cancel-on-timeout", "tree"); err != nil {
 				return err
 			}
-			if a.through && o.until == untilReturned {
-				return usagef("--until %s does not go through a gateway: closed, accepted and asked do", o.until)
+			if a.through && o.Until == untilReturned {
+				return usagef("--until %s does not go through a gateway: closed, accepted and asked do", o.Until)
 			}
 			ticket, err := a.throughTicket(cmd.Context(), args[0])
 			if err != nil {
@@ -71,11 +71,7 @@ passed; 5 closed without success; 12 only a person can help; 3 no such ticket.`,
 			return a.wait(cmd.Context(), ticket, o)
 		},
 	}
-	durationVar(cmd.Flags(), &o.timeout, "timeout", 0, "stop waiting after this; 0s looks once (default: no limit)")
-	cmd.Flags().StringVar(&o.until, "until", "closed", strings.Join(untilWords, ", "))
-	cmd.Flags().BoolVar(&o.cancel, "cancel-on-timeout", false, "ask for the handoff's end when the timeout passes")
-	chainFlag(cmd, &o.chain, "wait for the end of the chain")
-	cmd.Flags().BoolVar(&o.tree, "tree", false, "wait for everything that follows from the handoff")
+	bind(cmd.Flags(), &o)
 	a.personFlag(cmd)
 	a.gatewayFlag(cmd)
 	a.words(cmd, "until", untilWords...)
@@ -93,24 +89,24 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 		return err
 	}
 	defer done()
-	if o.tree {
+	if o.Tree {
 		return a.waitTree(ctx, s, ticket, o.limit)
 	}
-	state, err := waitFor(ctx, s, ticket, o.chain, o.limit, o.until)
-	if o.cancel && is[*openError](err) {
-		state, err = cancelLate(ctx, s, ticket, state, o.chain)
+	state, err := waitFor(ctx, s, ticket, o.Chain, o.limit, o.Until)
+	if o.Cancel && is[*openError](err) {
+		state, err = cancelLate(ctx, s, ticket, state, o.Chain)
 	}
 	if state.Ticket == "" {
 		return err
 	}
-	if is[*openError](err) && !o.chain && lifecycle.AwaitsChain(state) {
+	if is[*openError](err) && !o.Chain && lifecycle.AwaitsChain(state) {
 		err = openReturn(context.WithoutCancel(ctx), s, state)
 	}
 	if !a.text() {
 		return errors.Join(a.valueWithMembers(ctx, s, state), err)
 	}
 	a.headline(state)
-	if o.until == untilReturned {
+	if o.Until == untilReturned {
 		if words := cmp.Or(a.endOfReturn(ctx, s, state), noReturn(state)); words != "" {
 			a.printf("return  %s\n", words)
 		}
@@ -122,11 +118,11 @@ func (a *app) wait(ctx context.Context, ticket string, o waitOptions) error {
 
 // waitOptions are the flags of wait.
 type waitOptions struct {
-	timeout time.Duration
-	until   string
-	cancel  bool
-	chain   bool
-	tree    bool
+	Timeout time.Duration `flag:"timeout" doc:"stop waiting after this; 0s looks once (default: no limit)"`
+	Until   string        `flag:"until" doc:"closed, accepted, asked, returned"`
+	Cancel  bool          `flag:"cancel-on-timeout" doc:"ask for the handoff's end when the timeout passes"`
+	Chain   bool          `flag:"chain" doc:"wait for the end of the chain"`
+	Tree    bool          `flag:"tree" doc:"wait for everything that follows from the handoff"`
 
 	limit time.Duration // negative is to wait without end
 }
@@ -134,24 +130,24 @@ type waitOptions struct {
 // check refuses flags that do not go together.
 func (o *waitOptions) check(changed func(flag string) bool) error {
 	switch {
-	case !slices.Contains(untilWords, o.until):
-		return usagef("--until %s: wait until %s", o.until, strings.Join(untilWords, ", "))
-	case o.chain && o.until == untilReturned:
-		return usagef("--until %s and --chain do not go together: the return of a handoff is that of its chain", o.until)
+	case !slices.Contains(untilWords, o.Until):
+		return usagef("--until %s: wait until %s", o.Until, strings.Join(untilWords, ", "))
+	case o.Chain && o.Until == untilReturned:
+		return usagef("--until %s and --chain do not go together: the return of a handoff is that of its chain", o.Until)
 	}
-	if o.tree {
+	if o.Tree {
 		switch {
-		case o.chain:
+		case o.Chain:
 			return usagef("--tree and --chain are two things; choose one: --tree waits for the chain, too")
-		case o.until != string(api.UntilClosed):
+		case o.Until != string(api.UntilClosed):
 			return usagef("--tree waits until all is closed; leave out --until")
-		case o.cancel:
+		case o.Cancel:
 			return usagef("--cancel-on-timeout is about one handoff or its chain; handoff cancel --children ends a tree")
 		}
 	}
 	o.limit = -1
 	if changed("timeout") {
-		o.limit = o.timeout
+		o.limit = o.Timeout
 	}
 	return nil
 }

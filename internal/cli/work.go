@@ -68,7 +68,7 @@ func newWork(a *app) *cobra.Command {
 	fs.SortFlags = false
 	bind(fs, &flags)
 	a.gatewayFlag(cmd)
-	flags.serviceFlags.declare(cmd)
+	bind(fs, &flags.serviceFlags)
 	return cmd
 }
 
@@ -101,7 +101,7 @@ func (flags *workFlags) config(a *app) (worker.Config, error) {
 		Agent: flags.Agent, Concurrency: flags.Concurrency, DrainTimeout: flags.Drain,
 		Lease: flags.Lease, Beat: flags.Beat, BeatTimeout: flags.BeatTimeout, Misses: flags.Misses, CleanupTimeout: flags.CleanupTimeout,
 		Profile: protocol.Profile{ID: flags.Agent, Description: flags.Description, Capabilities: capabilities, Handoffs: flags.handoffMode(), Bids: flags.Bids || flags.Bid != ""},
-		Log:     a.log(flags.verbose),
+		Log:     a.log(flags.Verbose),
 	}
 	if cfg.DrainTimeout == 0 {
 		cfg.DrainTimeout = -1 // 0 means the default there, and not at all here
@@ -214,7 +214,7 @@ func (a *app) reachGateway(ctx context.Context, cfg worker.Config, flags *workFl
 	registered, err := client.Register(asking, api.Registration{Profile: cfg.Profile})
 	if err != nil {
 		done()
-		if flags.wait.waits(a) && errors.Is(err, natsgateway.ErrNobody) {
+		if flags.waits(a) && errors.Is(err, natsgateway.ErrNobody) {
 			err = &broker.SilenceError{After: a.timeout(), Last: err}
 		}
 		return nil, nil, err
@@ -287,7 +287,7 @@ func (a *app) noteUnset(names []string) {
 // Credentials are in it only if names has their variable: a program acts by its lease.
 func (a *app) connEnv(servers string, names []string) []string {
 	conn := a.conn.resolve(a.env)
-	env := []string{timeoutEnv + "=" + conn.timeout.String(), "NATS_INBOX_PREFIX=" + conn.inboxPrefix}
+	env := []string{timeoutEnv + "=" + conn.timeout.String(), "NATS_INBOX_PREFIX=" + conn.InboxPrefix}
 	if rules := a.env("HANDOFF_REDACT"); rules != "" { // its handoffs have the same secrets
 		env = append(env, "HANDOFF_REDACT="+rules)
 	}
@@ -308,12 +308,12 @@ func (a *app) connEnv(servers string, names []string) []string {
 		}
 		env = append(env, name+"="+value)
 	}
-	secret("NATS_CONTEXT", conn.context)
-	for name, path := range map[string]string{"NATS_CREDS": conn.creds, "NATS_NKEY": conn.nkey,
-		"NATS_CERT": conn.tlsCert, "NATS_KEY": conn.tlsKey} {
+	secret("NATS_CONTEXT", conn.Context)
+	for name, path := range map[string]string{"NATS_CREDS": conn.Creds, "NATS_NKEY": conn.NKey,
+		"NATS_CERT": conn.TLSCert, "NATS_KEY": conn.TLSKey} {
 		secret(name, absolute(path))
 	}
-	return append(env, "NATS_CA="+absolute(conn.tlsCA)) // which is no secret
+	return append(env, "NATS_CA="+absolute(conn.TLSCA)) // which is no secret
 }
 
 func absolute(path string) string {
