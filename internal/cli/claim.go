@@ -2,8 +2,10 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
+	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
@@ -183,4 +186,134 @@ func headLines[T any](a *app, word string, values []T) error {
 		a.printf("%s %s\n", word, string(line[:len(line)-1]))
 	}
 	return nil
+}
+
+// leaseCommand is a command that reports on the handoff of a LEASE, and prints its state
+// after that.
+func (a *app) leaseCommand(use, short, long, example string, args []string, report func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error)) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Example: example,
+		Long: long + `
+
+A LEASE is printed by "handoff claim". Exit code 7: another worker has the handoff by
+now, or the LEASE was never issued; nothing was changed.`,
+		Args: takes(args...),
+		RunE: a.onLease(report),
+	}
+}
+
+// onLease is the RunE of a command that reports on the handoff of a LEASE.
+func (a *app) onLease(report func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return a.onHolder(cmd.Context(), args[0], func(ctx context.Context, s *source) error {
+			state, err := report(ctx, s, args[0])
+			if err != nil {
+				return leaseRefusal(args[0], err)
+			}
+			return a.line(dossier.StateOf(state), "%s  %s\n", state.Ticket, a.phase(state))
+		})
+	}
+}
+
+// onHolder does something short with a LEASE, through a gateway if one was claimed through.
+func (a *app) onHolder(ctx context.Context, lease string, do func(context.Context, *source) error) error {
+	token, err := broker.ParseLease(lease)
+	return a.on(ctx, err == nil && token.Remote, token.Agent, do)
+}
+
+// leaseRefusal explains a lost lease: the present state of its handoff.
+func leaseRefusal(lease string, err error) error {
+	lost := func(format string, args ...any) error {
+		return protocol.Errorf(protocol.CodeLeaseLost, "lease", format, args...)
+	}
+	token, _ := broker.ParseLease(lease)
+	ticket := token.Ticket
+	var late *api.LateResultError
+	switch {
+	case errors.As(err, &late) && late.Unkept != nil:
+		return fmt.Errorf("%w; the result could not be kept either: %w", leaseRefusal(lease, late.Lost), late.Unkept)
+	case errors.As(err, &late):
+		return lost("has expired: the handoff is closed or another worker has it, and is unchanged; your result was kept: handoff result %s --late", ticket)
+	case errors.Is(err, broker.ErrDeadlinePassed):
+		return lost("has ended: the deadline passed, and the handoff is closed or with an authority; nothing was changed")
+	case broker.ClockOf(err) != "":
+		return lost("has ended: %v; nothing was changed", broker.LostTo(broker.ClockOf(err)))
+	case errors.Is(err, broker.ErrLeaseLost):
+		return lost("has expired: the handoff is closed or another worker has it; nothing was changed")
+	}
+	return err
+}
+
+func newBid(a *app) *cobra.Command {
+	var (
+		given, bid   protocol.Bid
+		file, refuse string
+	)
+	cmd := a.leaseCommand("bid LEASE",
+		"Answer a call for bids, or refuse to bid",
+		`Bid answers a call for bids, which "handoff claim" gives like any other handoff: the
+variable "call" of its context has the work and the end of the call. Give one of --cost,
+--eta and --confidence, or several; do not do the work. The best bid gets it, as an offer
+of its own. "handoff status" of the call shows if the bid won, or lost to another.
+
+With --refuse there is no bid, and the others decide.`,
+		`  handoff bid "$LEASE" --cost 0.05 --eta 10m --confidence 0.9
+  handoff bid "$LEASE" --eta 2h --valid 1h --condition "no tests of the browser"
+  handoff bid "$LEASE" --refuse "this is Rust"
+  ./estimate.sh | handoff bid "$LEASE" -f -`,
+		[]string{"a LEASE"},
+		func(ctx context.Context, s api.AgentOperations, lease string) (protocol.State, error) {
+			if err := checkCall(ctx, s, lease); err != nil {
+				return protocol.State{}, err
+			}
+			if refuse != "" {
+				return s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckRejected, Reason: refuse})
+			}
+			return completeCall(ctx, s, lease, bid)
+		})
+	fs := cmd.Flags()
+	fs.SortFlags = false // the flags that make a bid come first
+	flags := bind(fs, &given)
+	fs.StringVarP(&file, "file", "f", "", "read the bid from a JSON `FILE`, or stdin with -; flags replace its fields")
+	fs.StringVar(&refuse, "refuse", "", "make no bid, for the reason `WHY`")
+	// The bid is made before the engine is asked for anything.
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("refuse") {
+			if refuse == "" {
+				return usagef("--refuse needs a reason")
+			}
+			return nil
+		}
+		if file != "" {
+			var err error
+			if bid, err = readAs(a, file, protocol.DecodeBid); err != nil {
+				return err
+			}
+		}
+		flags.over(&bid)
+		return bid.Validate()
+	}
+	return cmd
+}
+
+// checkCall refuses a LEASE of work: the bid would be taken for its result.
+func checkCall(ctx context.Context, s api.AgentOperations, lease string) error {
+	beat, err := s.Heartbeat(ctx, api.Heartbeat{Lease: lease})
+	if err == nil && beat.State.CallOf == "" {
+		return protocol.Errorf(protocol.CodeConflict, "lease", "is of work, not of a call for bids: accept it, refuse it or complete it")
+	}
+	return err
+}
+
+// completeCall accepts a call, which may be claimed only, and completes it with a bid.
+func completeCall(ctx context.Context, s api.AgentOperations, lease string, bid protocol.Bid) (protocol.State, error) {
+	body, err := protocol.Marshal(bid)
+	if err != nil {
+		return protocol.State{}, err
+	}
+	state, err := s.Acknowledge(ctx, lease, protocol.Ack{Status: protocol.AckAccepted})
+	if err != nil {
+		return state, err
+	}
+	return s.Complete(ctx, lease, protocol.Result{Body: body})
 }
