@@ -26,7 +26,6 @@ type listFlags struct {
 	All    bool      `flag:"all" doc:"all of them"`
 	Count  bool      `flag:"count" doc:"print how many there are instead"`
 	By     []ask.By  `flag:"by,,commas" doc:"with --count: how many of each {FIELD}, up to three"`
-	Watch  bool      `flag:"watch" doc:"go on, and show changes"`
 	Fresh  freshness `flag:""`
 	table  table     // how it looks to people
 	alone  bool      // the cursor is not printed
@@ -50,9 +49,6 @@ beside one, --since and the like are instants.
 ` + strings.Join(asWords(ask.Bys), ", ") + `. A count by target has two numbers for each name: how many asked for it (COUNT), and
 how many were with it, whichever agent was asked (HAD).
 
---watch goes on until Ctrl-C: on a terminal the list is drawn again when something
-changes; with -o jsonl, or into a file, each handoff that changes is printed.
-
 It asks an index (handoff index; handoff dev has one). The answer has all that was
 acknowledged before you ask; if the index cannot guarantee that within 2 s, nothing is
 printed, except with --stale. With -o json the answer is one object with seq, behind and
@@ -65,20 +61,17 @@ cursor is refused; 10 the index is behind.`,
   handoff list --agent reviewer --outcome failed,timeout --since 1d
   handoff list --text "login form" --sort oldest --all -o jsonl | jq -r .ticket
   handoff list --count --by source,target --since 7d
-  handoff list --open --until 1h                # submitted more than an hour ago
-  handoff list --conversation c-17 --watch`,
-		Args: takes(),
-		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return flags.check(a, cmd)
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.runList(cmd.Context(), &flags) },
+  handoff list --open --until 1h                # submitted more than an hour ago`,
+		Args:    takes(),
+		PreRunE: flags.check,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.runList(cmd.Context(), &flags) },
 	}
 	flags.filter.declare(cmd.Flags())
 	bind(cmd.Flags(), &flags)
 	return cmd
 }
 
-// runList lists, counts or watches, by the flags.
+// runList lists or counts, by the flags.
 func (a *app) runList(ctx context.Context, flags *listFlags) error {
 	filter, err := flags.filter.filter(ctx, a)
 	if err != nil {
@@ -90,18 +83,15 @@ func (a *app) runList(ctx context.Context, flags *listFlags) error {
 	}
 	return a.onReader(ctx, filter.Agent, func(ctx context.Context, r *api.Session) error {
 		q := ask.ListQuery{Question: flags.Fresh.ask(), Filter: filter, Sort: flags.Sort, Cursor: flags.Cursor}
-		switch {
-		case flags.Count:
+		if flags.Count {
 			return a.count(ctx, r, ask.CountQuery{Question: q.Question, Filter: filter, By: flags.By, Had: slices.Contains(flags.By, ask.ByTarget)}, flags.Fresh)
-		case flags.Watch:
-			return a.watch(ctx, r, q, *flags)
 		}
 		return a.list(ctx, r, q, *flags)
 	})
 }
 
 // check refuses flags that do not go together.
-func (f *listFlags) check(a *app, cmd *cobra.Command) error {
+func (f *listFlags) check(cmd *cobra.Command, _ []string) error {
 	given := cmd.Flags().Changed
 	paging := slices.ContainsFunc([]string{"sort", "limit", "cursor", "all"}, given)
 	switch {
@@ -109,14 +99,10 @@ func (f *listFlags) check(a *app, cmd *cobra.Command) error {
 		return usagef("--limit %d: list one at least", f.Limit)
 	case f.All && given("limit"):
 		return usagef("--all and --limit exclude each other")
-	case f.Count && (paging || f.Watch):
-		return usagef("--count counts all of them: --sort, --limit, --cursor, --all and --watch do not go with it")
+	case f.Count && paging:
+		return usagef("--count counts all of them: --sort, --limit, --cursor and --all do not go with it")
 	case !f.Count && len(f.By) > 0:
 		return usagef("--by goes with --count")
-	case f.Watch && (f.All || f.Cursor != ""):
-		return usagef("--watch shows the first of them: --all and --cursor do not go with it")
-	case f.Watch && a.format == formatJSON:
-		return usagef("--watch has no end, so it is no document; use -o jsonl")
 	}
 	return nil
 }

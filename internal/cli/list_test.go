@@ -240,46 +240,10 @@ func TestNobodyKeepsAnIndex(t *testing.T) {
 	}
 }
 
-// Whoever watches is shown what is there, and then each change once.
-func TestWatch(t *testing.T) {
-	c := &canned{rows: cannedRows(3), stand: ask.Position{Seq: 3, Complete: true}}
-	url := serveCanned(t, c)
-	ctx, cancel := context.WithCancel(t.Context())
-	read, write := io.Pipe()
-	ended := make(chan int, 1)
-	go func() {
-		ended <- command(ctx, write, io.Discard, "list", "--watch", "-o", "jsonl", "-s", url)
-		_ = write.Close()
-	}()
-	lines := json.NewDecoder(read)
-	next := func(want string) {
-		t.Helper()
-		var r ask.Row
-		if err := lines.Decode(&r); err != nil || r.Ticket != want {
-			t.Fatalf("%q came, want %q: %v", r.Ticket, want, err)
-		}
-	}
-	next("ticket-0")
-	next("ticket-1")
-	next("ticket-2")
-	// What changed last is listed first, and printed last.
-	c.set(func() {
-		c.rows = append([]ask.Row{{Ticket: "changed", Seq: 5}, {Ticket: "new", Seq: 4}}, c.rows...)
-		c.stand = ask.Position{Seq: 4, Behind: 1} // not fresh: nothing is shown
-	})
-	c.set(func() { c.stand = ask.Position{Seq: 5, Complete: true} })
-	next("new")
-	next("changed")
-	cancel()
-	if code := <-ended; code != exitInterrupted {
-		t.Errorf("it ended with %d", code)
-	}
-}
-
 func TestListUsage(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"list --open --closed", "list --limit 0", "list --all --limit 3", "list --by source", "list --count --all", "list --since soon",
-		"list --watch -o json", "list --watch --all", "list x", "conversation", "conversation c --last --count", "stats --top 0", "list --count --watch"} {
+		"list x", "conversation", "conversation c --last --count", "stats --top 0"} {
 		var notes bytes.Buffer
 		if code := command(t.Context(), io.Discard, &notes, strings.Fields(args)...); code != exitUsage {
 			t.Errorf("%s ended with %d: %s", args, code, notes.String())

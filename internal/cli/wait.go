@@ -16,7 +16,6 @@ import (
 	"github.com/agenthandoff/handoff/broker"
 	"github.com/agenthandoff/handoff/internal/dossier"
 	"github.com/agenthandoff/handoff/internal/explain"
-	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -482,131 +481,6 @@ func (w *speaker) speak(ctx context.Context, s protocol.State) {
 	w.last = text
 	w.a.notef("handoff: %s\n", w.a.shortens(text)(text))
 	w.a.whyWaiting(ctx, w.b, s)
-}
-
-const (
-	// watchEvery is how often a watch asks whether something has changed.
-	watchEvery = 500 * time.Millisecond
-	// watchRows is how many handoffs are redrawn on a terminal where no limit is given: few enough
-	// for most terminals.
-	watchRows = 20
-	// clearScreen moves to the top left corner and clears the terminal.
-	clearScreen = styled("\x1b[H\x1b[2J")
-)
-
-// watch prints a list and its changes, until ctx ends.
-func (a *app) watch(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
-	w := &watcher{a: a, r: r, q: q, flags: flags, redraw: a.text() && a.terminal}
-	if w.q.Limit = min(flags.Limit, ask.PageMax); w.redraw && flags.Limit == ask.PageDefault {
-		w.q.Limit = watchRows
-	}
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		stand, err := r.Position(ctx, flags.Fresh.ask())
-		if err != nil {
-			return err
-		}
-		switch {
-		case flags.Fresh.check(stand) != nil:
-			w.lag(stand)
-		case !w.begun || stand.Seq != w.seen.Seq:
-			if err := w.show(ctx); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-}
-
-type watcher struct {
-	a     *app
-	r     api.Reader
-	q     ask.ListQuery
-	flags listFlags
-
-	redraw  bool
-	begun   bool
-	lagging bool
-	seen    ask.Position // of the rows shown
-}
-
-// lag reports once that nothing is shown, and why.
-func (w *watcher) lag(s ask.Position) {
-	if !w.lagging {
-		w.a.notef("handoff: waiting: %s\n", behind(s))
-	}
-	w.lagging = true
-}
-
-// show draws the list, or prints the changes since the last call.
-func (w *watcher) show(ctx context.Context) error {
-	if w.redraw || !w.begun {
-		page, err := w.r.List(ctx, w.q)
-		if err != nil {
-			return err
-		}
-		if w.flags.Fresh.check(page.Position) != nil {
-			w.lag(page.Position)
-			return nil
-		}
-		w.begun, w.lagging, w.seen = true, false, page.Position
-		if !w.redraw {
-			return w.lines(page.Handoffs)
-		}
-		w.a.printf("%s%s  entry %d\n", clearScreen, explain.Instant(time.Now()), page.Seq)
-		return w.a.rows(w.flags.table, page.Handoffs)
-	}
-	return w.changes(ctx)
-}
-
-// changes prints the changed rows, the last change at the end. The last change is listed first: a
-// page without news is the last one to ask for.
-func (w *watcher) changes(ctx context.Context) error {
-	q := w.q
-	q.Sort, q.Limit = ask.SortUpdated, ask.PageMax
-	var news []ask.Row
-	var seen ask.Position
-	for {
-		page, err := w.r.List(ctx, q)
-		if err != nil {
-			return err
-		}
-		if w.flags.Fresh.check(page.Position) != nil {
-			w.lag(page.Position)
-			return nil
-		}
-		if seen.Seq == 0 {
-			seen = page.Position
-		}
-		before := len(news)
-		for _, r := range page.Handoffs {
-			if !w.seen.Has(r.Seq) {
-				news = append(news, r)
-			}
-		}
-		if q.Cursor = page.Cursor; q.Cursor == "" || len(news) == before {
-			break
-		}
-	}
-	w.lagging, w.seen = false, seen
-	slices.Reverse(news)
-	return w.lines(news)
-}
-
-// lines prints handoffs as they come: there is no table to fit them into.
-func (w *watcher) lines(handoffs []ask.Row) error {
-	if !w.a.text() {
-		return list(w.a, handoffs)
-	}
-	for _, r := range handoffs {
-		w.a.printf("%s  %s  %s  %s -> %s  %s\n", explain.Instant(r.UpdatedAt), r.Ticket, rowPhase(r), r.From(), cmp.Or(r.Agent, r.Target), rowTask(r))
-	}
-	return nil
 }
 
 // chainHelp explains --chain.
