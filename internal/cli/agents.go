@@ -166,7 +166,7 @@ its profile, the rest stays. With -f the file is the whole profile.`,
 			if err := printed(a, profile, err, a.nowIs(saved(profile))); err != nil {
 				return err
 			}
-			return cmp.Or(a.warnOfAuthority(ctx, s, profile), a.warnOfEdges(ctx, s, profile))
+			return a.warnOfAgents(ctx, s, profile)
 		}),
 	}
 	accepts := true
@@ -273,13 +273,11 @@ func (a *app) agent(v api.AgentStatus, holders []protocol.Holder, people api.Peo
 	for _, gate := range v.Gates {
 		a.printf("%s\n", gate)
 	}
-	if err := a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
+	a.fields("name", v.Name, "description", v.Description, "capabilities", capabilityText(v.Capabilities, v.Specialization),
 		"examples", strings.Join(v.Examples, "; "), "max concurrency", concurrency, "max execution", execution, "max risk", string(v.MaxRisk), "limits by key", keyLimitWords(v.LimitsBy),
 		"hands to", strings.Join(v.HandsTo, ", "), "accepts from", strings.Join(v.AcceptsFrom, ", "), "handoffs", string(v.Handoffs), "on barred", string(v.OnBarred),
 		"expects", expects, "provides", provides, "conversation", conversation,
-		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt)); err != nil {
-		return err
-	}
+		"breaker", breakerStanding(v.Breaker), "poll patience", patience, "escalates to", cmp.Or(v.EscalatesTo, protocol.Human), "queued", fmt.Sprint(v.Queued), "updated", explain.Instant(v.UpdatedAt))
 	for _, h := range holders {
 		a.printf("worker  %s  %d of %d busy  %s%s\n", h.ID, h.Busy, h.Slots, h.Host, holderNote(h))
 	}
@@ -375,39 +373,30 @@ func schemaWords(raw json.RawMessage) string {
 	return fmt.Sprintf("by a schema of %d bytes", len(raw))
 }
 
-// warnOfAuthority warns of an escalation to an agent that is not registered (yet): until it is,
-// escalations go to a person.
-func (a *app) warnOfAuthority(ctx context.Context, s *api.Session, p protocol.Profile) error {
-	if p.EscalatesTo == "" || p.EscalatesTo == protocol.Human {
-		return nil
+// warnOfAgents warns of agents in a profile that are not registered (yet). That is allowed, since one
+// of two has to be registered first, and may be a slip.
+func (a *app) warnOfAgents(ctx context.Context, s *api.Session, p protocol.Profile) error {
+	err := a.warnUnknown(ctx, s, p.EscalatesTo, "%s escalates to %s, which is no agent so far; until it is, to human", p.ID, p.EscalatesTo)
+	for _, agent := range p.HandsTo {
+		err = cmp.Or(err, a.warnUnknown(ctx, s, agent, "%s hands off to %s, which is no agent so far", p.ID, agent))
 	}
-	_, err := s.Profile(ctx, p.EscalatesTo)
-	if hasCode(protocol.CodeUnknownAgent)(err) {
-		a.notef("handoff: %s escalates to %s, which is no agent so far; until it is, to human\n", p.ID, p.EscalatesTo)
-		return nil
+	for _, agent := range p.AcceptsFrom {
+		err = cmp.Or(err, a.warnUnknown(ctx, s, agent, "%s takes handoffs from %s, which is no agent so far", p.ID, agent))
 	}
 	return err
 }
 
-// warnOfEdges warns of handoffs to or from an agent that is not registered (yet): that is allowed,
-// since one of two has to be registered first, and may be a slip.
-func (a *app) warnOfEdges(ctx context.Context, s *api.Session, p protocol.Profile) error {
-	for _, edge := range []struct {
-		format string
-		agents []string
-	}{{"handoff: %s hands off to %s, which is no agent so far\n", p.HandsTo}, {"handoff: %s takes handoffs from %s, which is no agent so far\n", p.AcceptsFrom}} {
-		for _, agent := range edge.agents {
-			if strings.HasSuffix(agent, "*") || agent == protocol.Human {
-				continue
-			}
-			if _, err := s.Profile(ctx, agent); hasCode(protocol.CodeUnknownAgent)(err) {
-				a.notef(edge.format, p.ID, agent)
-			} else if err != nil {
-				return err
-			}
-		}
+// warnUnknown warns of an agent that is not registered. Patterns and people are not.
+func (a *app) warnUnknown(ctx context.Context, s *api.Session, agent, format string, args ...any) error {
+	if agent == "" || agent == protocol.Human || strings.HasSuffix(agent, "*") {
+		return nil
 	}
-	return nil
+	_, err := s.Profile(ctx, agent)
+	if hasCode(protocol.CodeUnknownAgent)(err) {
+		a.notef("handoff: "+format+"\n", args...)
+		return nil
+	}
+	return err
 }
 
 func newAgentsBreaker(a *app) *cobra.Command {
@@ -472,10 +461,8 @@ func (a *app) breaker(v api.BreakerStatus) error {
 	case v.State == lifecycle.BreakerHalfOpen && len(v.Probes) == 0:
 		changes = "the next handoff is a probe"
 	}
-	if err := a.fields("failed", fmt.Sprintf("%d of %d", v.Failed, v.Policy.Threshold), "opened", explain.Instant(v.OpenedAt),
-		"changes", changes, "settings", breakerWords(v.Policy)); err != nil {
-		return err
-	}
+	a.fields("failed", fmt.Sprintf("%d of %d", v.Failed, v.Policy.Threshold), "opened", explain.Instant(v.OpenedAt),
+		"changes", changes, "settings", breakerWords(v.Policy))
 	for _, ticket := range v.Failures {
 		a.printf("failed  %s\n", ticket)
 	}

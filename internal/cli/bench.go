@@ -146,23 +146,25 @@ func (a *app) benchText(r bench.Report) error {
 	}
 	e := r.Engine
 	a.printf("\n")
-	err := a.fields(
+	a.fields(
 		"each handoff", fmt.Sprintf("%.1f µs of processor time, %.0f allocations of %.1f KiB", r.CPUPerHandoff, r.AllocsPerHandoff, r.AllocBytes/1024),
 		"stored", fmt.Sprintf("%.2f messages: %.2f appends of %.0f bytes together, %.2f offers of %.0f, %.2f of timers", e.Messages, e.Appends, e.LedgerBytes, e.Offers, e.OfferBytes, e.Timers),
 		"delivered", fmt.Sprintf("%.2f offers, %.2f entries of the ledger, %.2f wake-ups", e.OffersDelivered, e.EntriesDelivered, e.WakeUpsDelivered),
 		"memory", fmt.Sprintf("%d MiB at most, %d MiB of heap at the end", r.Memory.PeakBytes>>20, r.Memory.HeapBytes>>20),
 		"proved", fmt.Sprintf("%d submitted, %d closed once and with success", r.Proof.Submitted, r.Proof.Closed),
 	)
-	if err == nil && len(r.Ways) > 0 {
+	if len(r.Ways) > 0 {
 		rows := [][]string{{"VIA", "HANDOFFS/S", "PROCESSOR µS", "RATIO", "ALLOCATIONS"}}
 		for _, way := range r.Ways {
 			rows = append(rows, []string{way.Via, fmt.Sprintf("%.0f", way.PerSecond), micros(way.CPUPerHandoff), fmt.Sprintf("%.2f", way.CPURatio), fmt.Sprintf("%.0f", way.AllocsPerHandoff)})
 		}
 		a.printf("\n")
-		err = a.table(rows)
+		if err := a.table(rows); err != nil {
+			return err
+		}
 	}
-	if err != nil || r.Baseline == nil {
-		return err
+	if r.Baseline == nil {
+		return nil
 	}
 	a.printf("\n%.1f %% of the bare engine's %.0f/s", 100*r.Ratio, r.Baseline.Bare.PerSecond)
 	if r.Baseline.Followed != nil {

@@ -169,9 +169,7 @@ func (c connection) open(ctx context.Context, cfg broker.Config) (*jetstream.Eng
 }
 
 // dial makes the connection alone: the server may have no streams, or keep nothing.
-func (c connection) dial(ctx context.Context) (*nats.Conn, error) { return c.dialWith(ctx) }
-
-func (c connection) dialWith(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
+func (c connection) dial(ctx context.Context, more ...nats.Option) (*nats.Conn, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}

@@ -163,17 +163,13 @@ func (a *app) conversationFull(ctx context.Context, r dossier.Reader, q ask.List
 // conversationText writes each handoff as a paragraph: who handed it to whom, then the conversation
 // until then.
 func (a *app) conversationText(rows []dossier.Turn, first bool) {
-	width := sheetWidth
-	if a.width > 0 {
-		width = max(a.width, 40)
-	}
 	for _, r := range rows {
 		if !first {
 			a.printf("\n")
 		}
 		first = false
 		a.printf("%s  %s  %s\n", explain.Instant(r.SubmittedAt), r.Ticket, rowPhase(r.Row))
-		s := &sheet{a: a, width: width}
+		s := a.newSheet()
 		s.line("from", r.From())
 		s.line("to", cmp.Or(r.Target, r.Agent))
 		s.line("with", r.Agent)

@@ -360,13 +360,7 @@ func (a *app) changedFleet(ctx context.Context, s *api.Session, fleet api.Fleet,
 	}
 	for i, rule := range fleet.Approvals {
 		for _, named := range []struct{ field, agent string }{{"by", rule.By}, {"if.source", rule.If.Source}, {"if.target", rule.If.Target}} {
-			if named.agent == "" || named.agent == protocol.Human || strings.HasSuffix(named.agent, "*") {
-				continue
-			}
-			field := fmt.Sprintf("approvals[%d].%s", i, named.field)
-			if _, err := s.Profile(ctx, named.agent); hasCode(protocol.CodeUnknownAgent)(err) {
-				a.notef("handoff: %s: %s is no agent so far\n", field, named.agent)
-			} else if err != nil {
+			if err := a.warnUnknown(ctx, s, named.agent, "approvals[%d].%s: %s is no agent so far", i, named.field, named.agent); err != nil {
 				return err
 			}
 		}

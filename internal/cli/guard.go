@@ -180,27 +180,37 @@ func (g *ledgerGuard) accept(ctx context.Context, nc *nats.Conn) error {
 		return err
 	}
 	defer done()
-	closed, left := 0, 0
-	for _, r := range g.remembered {
-		switch did, err := b.CloseRemembered(ctx, r); {
-		case err != nil:
-			return fmt.Errorf("keep %s closed: %w", r.Ticket, err)
-		case did:
-			closed++
-		default:
-			left++
-		}
+	var ends []uint64
+	for _, files := range g.files {
+		ends = append(ends, files.Last)
 	}
-	var lost []broker.Range
-	for p, files := range g.files {
-		lost = append(lost, broker.Within(g.verdict.Missing, broker.PartitionBase(p)+1, files.Last)...)
-	}
-	if err := jetstream.AcceptLoss(ctx, nc, lost, time.Now()); err != nil {
+	if err := acceptLoss(ctx, b, nc, g.log, g.remembered, g.verdict.Missing, ends); err != nil {
 		return err
 	}
 	kept, err := index.KeepAside(filepath.Join(g.cfg.Dir, indexFile), ".before-damage")
-	g.log.Warn("the ledger continues without the lost entries", "closed_as_the_index_knew", closed, "go_on_as_the_ledger_has_them", left, "old_index", kept)
+	g.log.Warn("the index begins anew", "old_index", kept)
 	return err
+}
+
+// acceptLoss keeps the handoffs closed that an index remembers as closed, and records the loss in the
+// ledger. ends are the last entries of its partitions.
+func acceptLoss(ctx context.Context, b *broker.Broker, nc *nats.Conn, log *slog.Logger, remembered []broker.Remembered, missing []broker.Range, ends []uint64) error {
+	closed := 0
+	for _, r := range remembered {
+		did, err := b.CloseRemembered(ctx, r)
+		if err != nil {
+			return fmt.Errorf("keep %s closed: %w", r.Ticket, err)
+		}
+		if did {
+			closed++
+		}
+	}
+	log.Warn("the ledger continues without the lost entries", "closed_as_the_index_knew", closed, "go_on_as_the_ledger_has_them", len(remembered)-closed)
+	var lost []broker.Range
+	for p, end := range ends {
+		lost = append(lost, broker.Within(missing, broker.PartitionBase(p)+1, end)...)
+	}
+	return jetstream.AcceptLoss(ctx, nc, lost, time.Now())
 }
 
 // facts collects the known facts about a partition of the ledger.
@@ -463,22 +473,11 @@ func (g *servedGuard) accept(ctx context.Context, ledger broker.LedgerInfo, verd
 	if err != nil {
 		g.log.Warn("no index: finished handoffs whose last entries are lost are done again", "err", err)
 	}
-	closed := 0
-	for _, r := range remembered {
-		did, err := g.b.CloseRemembered(ctx, r)
-		if err != nil {
-			return fmt.Errorf("keep %s closed: %w", r.Ticket, err)
-		}
-		if did {
-			closed++
-		}
+	var ends []uint64
+	for _, part := range ledger.Partitions() {
+		ends = append(ends, part.Last)
 	}
-	g.log.Warn("the ledger continues without the lost entries", "closed_as_the_index_knew", closed, "go_on_as_the_ledger_has_them", len(remembered)-closed)
-	var lost []broker.Range
-	for p, part := range ledger.Partitions() {
-		lost = append(lost, broker.Within(verdict.Missing, broker.PartitionBase(p)+1, part.Last)...)
-	}
-	return jetstream.AcceptLoss(ctx, g.a.engine.Conn(), lost, time.Now())
+	return acceptLoss(ctx, g.b, g.a.engine.Conn(), g.log, remembered, verdict.Missing, ends)
 }
 
 // record writes down for a witness how far the ledger of a server is.

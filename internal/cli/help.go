@@ -163,18 +163,10 @@ func (f *usageFlags) given() *protocol.Usage {
 func (f *usageFlags) over(usage *protocol.Usage) *protocol.Usage {
 	given := f.given()
 	if given == nil || usage == nil {
-		if given == nil {
-			return usage
-		}
-		return given
+		return cmp.Or(given, usage)
 	}
 	laid := *usage
-	if given.Tokens != 0 {
-		laid.Tokens = given.Tokens
-	}
-	if given.CostMicros != 0 {
-		laid.CostMicros = given.CostMicros
-	}
+	laid.Tokens, laid.CostMicros = cmp.Or(given.Tokens, laid.Tokens), cmp.Or(given.CostMicros, laid.CostMicros)
 	return &laid
 }
 

@@ -75,7 +75,7 @@ func fprintf(w io.Writer, format string, args ...any) {
 
 // fields writes "name  value" lines, leaving out those without a value. On a terminal long values are
 // wrapped, under themselves.
-func (a *app) fields(pairs ...string) error {
+func (a *app) fields(pairs ...string) {
 	var texts []string
 	widest := 0
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -92,7 +92,6 @@ func (a *app) fields(pairs ...string) error {
 		indent := strings.Repeat(" ", widest+columnGap)
 		a.hang(pairs[i]+indent[columnsOf(pairs[i]):], indent, shorten(pairs[i+1]), a.fitTo())
 	}
-	return nil
 }
 
 // paragraph prints a text, on a terminal in lines that fit.
@@ -102,7 +101,7 @@ func (a *app) paragraph(text string) {
 
 // commands prints commands, each behind its purpose; on a terminal that is too narrow for a pair,
 // below it.
-func (a *app) commands(pairs ...string) error {
+func (a *app) commands(pairs ...string) {
 	shorten := a.shortens(pairs...)
 	widest, whole := 0, 0
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -116,7 +115,6 @@ func (a *app) commands(pairs ...string) error {
 		}
 		a.printf("%-*s%s\n", widest+columnGap, styled(pairs[i]), a.coloured(bold, pairs[i+1]))
 	}
-	return nil
 }
 
 // hang prints a text behind first, and the further lines of so many columns behind next; of 0 columns

@@ -170,8 +170,9 @@ func (a *app) beat(beat api.Beat) error {
 	case beat.CancelRequested:
 		cancel = "yes: stop the work, then handoff release LEASE"
 	}
-	return a.fields("ticket", beat.State.Ticket, "cancel", cancel, "reminder", yes[beat.Reminded],
+	a.fields("ticket", beat.State.Ticket, "cancel", cancel, "reminder", yes[beat.Reminded],
 		"limit", strings.TrimSpace(explain.Instant(beat.Limit)+" "+string(beat.LimitClock)), "deadline", explain.Instant(beat.Deadline), "lease ends", explain.Instant(beat.Expires))
+	return nil
 }
 
 func newHeartbeat(a *app) *cobra.Command {
@@ -485,16 +486,22 @@ It comes back when it is answered ("handoff answer"), and counts its attempts an
 // milliseconds: it belongs to the engine, not to the process that set it.
 const metaLease = "handoff_lease_ms"
 
+// ledgerStream is the ledger's stream, whose metadata have that.
+func ledgerStream(ctx context.Context, nc *nats.Conn) (jetstream.JetStream, jetstream.Stream, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, err := js.Stream(ctx, handoffjs.LedgerStream)
+	return js, stream, err
+}
+
 // setLease makes lease the default of workers on this engine; 0 leaves it.
 func setLease(ctx context.Context, nc *nats.Conn, lease time.Duration) error {
 	if lease == 0 {
 		return nil
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	stream, err := js.Stream(ctx, handoffjs.LedgerStream)
+	js, stream, err := ledgerStream(ctx, nc)
 	if err != nil {
 		return err
 	}
@@ -511,11 +518,7 @@ func setLease(ctx context.Context, nc *nats.Conn, lease time.Duration) error {
 // defaultLease reads the value that setLease wrote. An engine without one does no harm: the worker
 // has a default too.
 func defaultLease(ctx context.Context, engine *handoffjs.Engine) time.Duration {
-	js, err := jetstream.New(engine.Conn())
-	if err != nil {
-		return 0
-	}
-	stream, err := js.Stream(ctx, handoffjs.LedgerStream)
+	_, stream, err := ledgerStream(ctx, engine.Conn())
 	if err != nil {
 		return 0
 	}

@@ -129,13 +129,11 @@ func (a *app) showContext(cmd *cobra.Command, o *showOptions, ticket string) err
 
 // budget prints the usage of a family.
 func (a *app) budget(b dossier.Budget) error {
-	if err := a.fields(
+	a.fields(
 		"used", cmp.Or(explain.Usage(b.Own), "not reported"),
 		"limits", b.Left,
 		"family", explain.Join(explain.Count(len(b.Handoffs), "handoff"), explain.Usage(b.Family)),
-	); err != nil {
-		return err
-	}
+	)
 	if err := a.tables(rowsOf("AGENT|HANDOFFS|TOKENS|COST|CALLS", b.Agents, func(of dossier.AgentUsage) []any {
 		return append([]any{of.Agent, of.Handoffs}, usageCells(of.Used)...)
 	}), rowsOf("HANDOFF|AGENT|PHASE|TOKENS|COST|CALLS", b.Handoffs, func(of dossier.HandoffUsage) []any {
@@ -317,10 +315,7 @@ func (a *app) bodies(v dossier.Handoff) error {
 
 func (a *app) whole(v dossier.Handoff, full bool) error {
 	s := v.State.State
-	sheet := &sheet{a: a, width: sheetWidth}
-	if a.width > 0 {
-		sheet.width = max(a.width, 40)
-	}
+	sheet := a.newSheet()
 	a.headline(s)
 	sheet.overview(v)
 	sheet.handedOver(v)
@@ -467,6 +462,13 @@ type sheet struct {
 	a     *app
 	width int
 	title string // of the section, until its first line
+}
+
+func (a *app) newSheet() *sheet {
+	if a.width > 0 {
+		return &sheet{a: a, width: max(a.width, 40)}
+	}
+	return &sheet{a: a, width: sheetWidth}
 }
 
 func (s *sheet) section(title string) { s.title = title }

@@ -187,7 +187,7 @@ func (a *app) dialGateway(ctx context.Context, agent string) (*natsgateway.Clien
 	conn := a.conn.resolve(a.env)
 	told := a.tellSilence("a gateway at " + conn.where())
 	defer told()
-	nc, err := conn.dialWith(ctx, nats.CustomInboxPrefix(natsgateway.InboxPrefix(agent)))
+	nc, err := conn.dial(ctx, nats.CustomInboxPrefix(natsgateway.InboxPrefix(agent)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -266,19 +266,8 @@ func (a *app) remember(ticket string) {
 	if err != nil || a.env("HANDOFF_TICKET") != "" {
 		return
 	}
-	if os.MkdirAll(filepath.Dir(file), 0o700) != nil {
-		return
-	}
-	next, err := os.CreateTemp(filepath.Dir(file), "last-ticket-")
-	if err != nil {
-		return
-	}
-	_, err = next.WriteString(ticket + "\n" + a.conn.resolve(a.env).where() + "\n")
-	if err = cmp.Or(err, next.Close()); err == nil {
-		err = os.Rename(next.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(next.Name())
+	if os.MkdirAll(filepath.Dir(file), 0o700) == nil {
+		_ = os.WriteFile(file, []byte(ticket+"\n"+a.conn.resolve(a.env).where()+"\n"), 0o600)
 	}
 }
 

@@ -201,10 +201,8 @@ func (a *app) summary(f ask.FiguresAnswer, breakers []api.BreakerStatus, fresh f
 	if !a.text() {
 		return a.value(s)
 	}
-	if err := a.fields("handoffs", fmt.Sprint(s.Handoffs), "latency", s.Latency.words(),
-		"breakers", breakerCounts(breakers), "deadlocks", fmt.Sprint(s.Deadlocks)); err != nil {
-		return err
-	}
+	a.fields("handoffs", fmt.Sprint(s.Handoffs), "latency", s.Latency.words(),
+		"breakers", breakerCounts(breakers), "deadlocks", fmt.Sprint(s.Deadlocks))
 	if err := a.tables(rowsOf("WORKFLOW|HANDOFFS", s.Workflows, func(w workflowSum) []any { return []any{w.Workflow, w.Handoffs} }),
 		rowsOf("AGENT|HANDOFFS|TOKENS|COST", f.ByAgent, func(r ask.Figures) []any {
 			return []any{r.Key, r.Handoffs, knownTokens(r), cmp.Or(costOf(r), "-")}
@@ -383,7 +381,7 @@ func (a *app) stats(s statsAnswer, fresh freshness) error {
 // figures prints figures for people.
 func (a *app) figures(f ask.FiguresAnswer, signals string) error {
 	all := f.All
-	if err := a.fields(
+	a.fields(
 		"handoffs", fmt.Sprintf("%d, %d of them open", all.Handoffs, all.Open),
 		"success", rateOf(all.Success, all.Succeeded, all.Succeeded+all.Failed),
 		"accepted", rateOf(all.Acceptance, all.Accepted, all.Accepted+all.Refused),
@@ -395,9 +393,7 @@ func (a *app) figures(f ask.FiguresAnswer, signals string) error {
 		"cost", costOf(all),
 		"deadlocks", countOrNone(f.Deadlocks),
 		"signals", signals,
-	); err != nil {
-		return err
-	}
+	)
 	var tables [][][]string
 	for _, t := range figureTables {
 		tables = append(tables, figureRows(t.head, t.rows(&f)))

@@ -86,7 +86,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 	if s.Closed {
 		waiting = ""
 	}
-	return a.fields(
+	a.fields(
 		"waits for", waiting,
 		"asks", explain.Asks(s),
 		"ended", explain.Ended(s),
@@ -130,6 +130,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"kept in", explain.Kept(s, ""),
 		"stuck", s.StuckReason,
 	)
+	return nil
 }
 
 // openBids are the calls for bids of a handoff that waits for them.

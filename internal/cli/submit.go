@@ -98,7 +98,7 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) err
 		return err
 	}
 	if o.leaves(a.env) {
-		return a.runSubmitAwaited(cmd.Context(), o)
+		return a.submitPackage(cmd.Context(), o)
 	}
 	a.people, a.through = o.ForPerson, o.Gateway
 	err := a.throughGateway(cmd, "for", "under", "await", "dry-run")
@@ -118,14 +118,18 @@ func (a *app) runSubmit(cmd *cobra.Command, o *submitOptions, args []string) err
 
 // submitPackage submits one package.
 func (a *app) submitPackage(ctx context.Context, o *submitOptions) error {
+	leaves := o.leaves(a.env)
 	pkg, err := o.buildFor(ctx, a)
-	if err == nil {
+	if err == nil && !leaves {
 		err = o.OrRun.keep(ctx, a, pkg)
 	}
 	if err != nil {
 		return err
 	}
 	a.warnArtifacts(o.Artifacts)
+	if leaves {
+		return o.hint(a.submitAwaited(ctx, pkg))
+	}
 	return o.hint(a.submit(ctx, pkg, o))
 }
 
@@ -308,15 +312,6 @@ func workedOn(env func(string) string) (agent, ticket string) {
 // for: it is handed off as the program ends.
 func (o *submitOptions) leaves(env func(string) string) bool {
 	return o.packageFlags.awaits() && o.Under == "" && env(worker.EnvAwaitDir) != ""
-}
-
-func (a *app) runSubmitAwaited(ctx context.Context, o *submitOptions) error {
-	pkg, err := o.buildFor(ctx, a)
-	if err != nil {
-		return err
-	}
-	a.warnArtifacts(o.Artifacts)
-	return o.hint(a.submitAwaited(ctx, pkg))
 }
 
 // submitAwaited leaves a package for the worker that runs this program, and prints the ticket

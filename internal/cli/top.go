@@ -598,11 +598,11 @@ func (a *app) topLines(v topView, width, height int) []string {
 	if words := v.Triggers.Signals(); words != "" {
 		lines = append(lines, fit(words))
 	}
-	attention := a.attentionLines(v, width)
+	attention := a.linesOf(attentionRows(v, width), width)
 	triggers, limits := a.linesOf(triggerRows(v.Triggers, v.At), width), a.linesOf(keyRows(v.Limits), width)
-	agents := a.agentLines(v, width)
-	if len(v.Agents) == 0 {
-		agents = []string{fit(noAgents)}
+	agents := []string{fit(noAgents)}
+	if len(v.Agents) > 0 {
+		agents = a.agentLines(v, width)
 	}
 	if height > 0 {
 		// Handoffs that need attention get up to half of the rows left.
@@ -644,9 +644,6 @@ func cutLines(lines []string, most int, what string) []string {
 }
 
 func (app *app) agentLines(v topView, width int) []string {
-	if len(v.Agents) == 0 {
-		return nil
-	}
 	rows := rowsOf("AGENT|IS|WORKERS|BUSY|QUEUED|"+lanesHead+"|WAITS|ACCEPTED|DONE|FAILED/MIN", v.Agents, func(a topAgent) []any {
 		lanes := "-"
 		if a.Queued > 0 {
@@ -678,17 +675,14 @@ const (
 	lanesWords = "C/H/N/L: queued with priority critical/high/normal/low"
 )
 
-func (a *app) attentionLines(v topView, width int) []string {
-	if len(v.Attention) == 0 {
-		return nil
-	}
-	return a.tableLines(rowsOf("WHY|TICKET|AGENT|AGE|WAITS FOR", v.Attention, func(t attention) []any {
+func attentionRows(v topView, width int) [][]string {
+	return rowsOf("WHY|TICKET|AGENT|AGE|WAITS FOR", v.Attention, func(t attention) []any {
 		words := t.Words
 		if width > 0 { // the commands are in the inbox and in why
 			words = cmp.Or(t.text, words)
 		}
 		return []any{t.Why, t.Ticket, t.Agent, explain.Ago(t.SubmittedAt, v.At), words}
-	}), width)
+	})
 }
 
 // linesOf are the lines of a table; none if it has no row.
