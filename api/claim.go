@@ -342,7 +342,7 @@ type Holder interface {
 // Claim is the request to claim an offer.
 type Claim struct {
 	// Agent is the agent whose queue is read.
-	Agent string `flag:"agent" doc:"the agent to claim for (default $HANDOFF_AGENT)"`
+	Agent string `flag:"agent" doc:"the {AGENT} to claim for (default $HANDOFF_AGENT)"`
 	// Wait is how long to wait for an offer; 0 takes only an offer that exists.
 	Wait time.Duration `flag:"wait" doc:"wait this long for an offer (default: take an offer that exists now)"`
 	// Lease is the time that the claim lasts without a heartbeat.

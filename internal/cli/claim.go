@@ -83,7 +83,6 @@ Exit codes: 0 claimed; 8 nothing to claim (the message has at_capacity if that i
 	}
 	bind(cmd.Flags(), &request)
 	a.gatewayFlag(cmd)
-	a.agentFlags(cmd, "agent")
 	return cmd
 }
 

@@ -83,16 +83,6 @@ func (a *app) agentWords(cmd *cobra.Command, _ []string, _ string) ([]string, co
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// agentFlags completes flags that name agents.
-func (a *app) agentFlags(cmd *cobra.Command, flags ...string) {
-	if !a.completing {
-		return
-	}
-	for _, flag := range flags {
-		_ = cmd.RegisterFlagCompletionFunc(flag, a.agentWords)
-	}
-}
-
 func newExample(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "example",

@@ -379,7 +379,6 @@ person's token human, as an operator or an admin, so that it may decide for peop
 	fs.StringArrayVar(&grant.Agents, "agent", nil, "it acts as this `AGENT`; repeatable")
 	fs.StringArrayVar(&grant.Sources, "source", nil, "it submits as this `SOURCE`; repeatable")
 	a.words(cmd, "role", "agent", "reader", "submitter", "operator", "admin")
-	a.agentFlags(cmd, "agent", "source")
 	return cmd
 }
 

@@ -129,7 +129,6 @@ Exit codes: 0 it is offered there; 9 no such agent, it is not fit, or the handof
 	bind(cmd.Flags(), &request)
 	cmd.Flags().StringVar(&deadline, "deadline", "", "a new deadline: `WHEN`, as a duration from now (2h, 3d) or an instant")
 	a.fromFlag(cmd, "who reroutes")
-	a.agentFlags(cmd, "from")
 	return cmd
 }
 

@@ -41,57 +41,45 @@ func commandLine(action explain.Action) string {
 			}
 		}
 		return line
-	case explain.OpDeny:
-		return "handoff deny " + ticket + " --reason …"
-	case explain.OpClaim:
-		return "handoff claim --agent " + arg["agent"]
-	case explain.OpConnect:
-		return "--nats URL, $NATS_URL or --context NAME"
-	case explain.OpDead:
-		return "handoff dead show " + ticket
+	case explain.OpRaise:
+		return raiseCommand(ticket, arg["limit"])
 	case explain.OpDev:
 		if fsync := arg["fsync"]; fsync != "" {
 			return "handoff dev --fsync " + fsync
 		}
-	case explain.OpInbox:
-		return "handoff inbox --agent " + arg["agent"]
-	case explain.OpLate:
-		return "handoff result " + ticket + " --late"
-	case explain.OpMend:
-		return "handoff doctor --mend " + cmp.Or(ticket, "TICKET")
-	case explain.OpRaise:
-		return raiseCommand(ticket, arg["limit"])
 	case explain.OpRedrive:
 		if _, again := arg["again"]; again {
 			ticket += " --again"
 		}
 		return "handoff dead redrive " + ticket
-	case explain.OpRegister:
-		return "handoff agents put " + cmp.Or(arg["agent"], "AGENT")
-	case explain.OpRepair:
-		return "handoff doctor --repair"
-	case explain.OpReroute:
-		return "handoff reroute " + ticket + " --to AGENT"
-	case explain.OpBreaker, explain.OpResetBreaker, explain.OpResume:
-		return "handoff agents " + strings.ReplaceAll(action.Op, "_", " ") + " " + arg["agent"]
-	case explain.OpReturn:
-		return "handoff result " + cmp.Or(ticket, "TICKET") + " --return"
-	case explain.OpRollback:
-		return "handoff rollback " + ticket + " --reason …"
-	case explain.OpSubmitUnder:
-		return "handoff submit --under LEASE"
-	case explain.OpTopology:
-		return "handoff topology ensure"
 	case explain.OpWork:
 		line := "handoff work --agent " + cmp.Or(arg["agent"], "NAME")
 		if capability := arg["capability"]; capability != "" {
 			line += " --capability " + capability
 		}
 		return line + " -- CMD"
-	case explain.OpApprove, explain.OpDismiss, explain.OpHistory, explain.OpResult, explain.OpTake, explain.OpTree, explain.OpWhy:
-		return "handoff " + action.Op + " " + ticket
+	}
+	if form, ok := commandForms[action.Op]; ok {
+		return strings.NewReplacer("TICKET", cmp.Or(arg["ticket"], "TICKET"), "AGENT", cmp.Or(arg["agent"], "AGENT")).Replace(form)
 	}
 	return "handoff " + action.Op
+}
+
+// commandForms are the commands of actions that are not called as their commands are, or that take an
+// argument.
+var commandForms = map[string]string{
+	explain.OpApprove: "handoff approve TICKET", explain.OpBreaker: "handoff agents breaker AGENT",
+	explain.OpClaim: "handoff claim --agent AGENT", explain.OpConnect: "--nats URL, $NATS_URL or --context NAME",
+	explain.OpDead: "handoff dead show TICKET", explain.OpDeny: "handoff deny TICKET --reason …",
+	explain.OpDismiss: "handoff dismiss TICKET", explain.OpHistory: "handoff history TICKET",
+	explain.OpInbox: "handoff inbox --agent AGENT", explain.OpLate: "handoff result TICKET --late",
+	explain.OpMend: "handoff doctor --mend TICKET", explain.OpRegister: "handoff agents put AGENT",
+	explain.OpRepair: "handoff doctor --repair", explain.OpReroute: "handoff reroute TICKET --to AGENT",
+	explain.OpResetBreaker: "handoff agents breaker reset AGENT", explain.OpResult: "handoff result TICKET",
+	explain.OpResume: "handoff agents resume AGENT", explain.OpReturn: "handoff result TICKET --return",
+	explain.OpRollback: "handoff rollback TICKET --reason …", explain.OpSubmitUnder: "handoff submit --under LEASE",
+	explain.OpTake: "handoff take TICKET", explain.OpTopology: "handoff topology ensure",
+	explain.OpTree: "handoff tree TICKET", explain.OpWhy: "handoff why TICKET",
 }
 
 // manyCommands is from how many commands on one ticket a phrase names their verbs alone.

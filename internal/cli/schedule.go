@@ -15,12 +15,6 @@ import (
 )
 
 func newSchedule(a *app) *cobra.Command {
-	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.ScheduleStatus, error), print func(api.ScheduleStatus) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " NAME", Short: short, Long: long, Example: "  handoff schedule " + use + " report",
-			Args: takes("a NAME"), RunE: onNamed(a, do, print),
-		}
-	}
 	return group(&cobra.Command{
 		Use:   "schedule",
 		Short: "Hand off again and again, at set times",
@@ -28,11 +22,11 @@ func newSchedule(a *app) *cobra.Command {
 handoff, however many supervisors run: its key is schedule:NAME:INSTANT, and its source
 is schedule. See docs/how-to/schedules.md.`,
 	}, newSchedulePut(a), newScheduleList(a),
-		one("show", "Show a schedule, its next instants and its last handoff", "", (*api.Session).Schedule, a.schedule),
-		one("pause", "Stop a schedule from firing", "Its open handoffs continue.", (*api.Session).PauseSchedule, a.schedule),
-		one("resume", "Let a paused schedule fire again", "The instants of the pause are not made up.", (*api.Session).ResumeSchedule, a.schedule),
+		one(a, "schedule show", "report", "Show a schedule, its next instants and its last handoff", "", (*api.Session).Schedule, a.schedule),
+		one(a, "schedule pause", "report", "Stop a schedule from firing", "Its open handoffs continue.", (*api.Session).PauseSchedule, a.schedule),
+		one(a, "schedule resume", "report", "Let a paused schedule fire again", "The instants of the pause are not made up.", (*api.Session).ResumeSchedule, a.schedule),
 		newScheduleRun(a),
-		one("rm", "Remove a schedule", "Its open handoffs continue.", (*api.Session).RemoveSchedule, func(v api.ScheduleStatus) error {
+		one(a, "schedule rm", "report", "Remove a schedule", "Its open handoffs continue.", (*api.Session).RemoveSchedule, func(v api.ScheduleStatus) error {
 			return a.line(v, "removed %s\n", v.Name)
 		}))
 }

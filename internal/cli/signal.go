@@ -13,12 +13,6 @@ import (
 )
 
 func newSignal(a *app) *cobra.Command {
-	one := func(use, short, long string, do func(*api.Session, context.Context, string) (api.RuleStatus, error), print func(api.RuleStatus) error) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " NAME", Short: short, Long: long, Example: "  handoff signal " + use + " order",
-			Args: takes("a NAME"), RunE: onNamed(a, do, print),
-		}
-	}
 	return group(&cobra.Command{
 		Use:   "signal",
 		Short: "Hand off when something happens",
@@ -26,10 +20,10 @@ func newSignal(a *app) *cobra.Command {
 signal:RULE:ID, with the id of the signal, and its source is signal: a signal that is
 sent again begins nothing. See docs/how-to/signals.md.`,
 	}, newSignalOn(a), newSignalSend(a), newSignalList(a),
-		one("show", "Show a rule, its last handoff and its last refusal", "", (*api.Session).Rule, a.rule),
-		one("pause", "Stop a rule from beginning handoffs", "The signals of the pause begin nothing. Open handoffs continue.", (*api.Session).PauseRule, a.rule),
-		one("resume", "Let a paused rule begin handoffs again", "", (*api.Session).ResumeRule, a.rule),
-		one("rm", "Remove a rule", "Its open handoffs continue.", (*api.Session).RemoveRule, func(v api.RuleStatus) error {
+		one(a, "signal show", "order", "Show a rule, its last handoff and its last refusal", "", (*api.Session).Rule, a.rule),
+		one(a, "signal pause", "order", "Stop a rule from beginning handoffs", "The signals of the pause begin nothing. Open handoffs continue.", (*api.Session).PauseRule, a.rule),
+		one(a, "signal resume", "order", "Let a paused rule begin handoffs again", "", (*api.Session).ResumeRule, a.rule),
+		one(a, "signal rm", "order", "Remove a rule", "Its open handoffs continue.", (*api.Session).RemoveRule, func(v api.RuleStatus) error {
 			return a.line(v, "removed %s\n", v.Name)
 		}))
 }

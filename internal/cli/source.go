@@ -142,6 +142,15 @@ func onNamed[T any](a *app, do func(*api.Session, context.Context, string) (T, e
 	})
 }
 
+// one is a command about the one thing of a group that its argument names; name is such a name.
+func one[T any](a *app, path, name, short, long string, do func(*api.Session, context.Context, string) (T, error), print func(T) error) *cobra.Command {
+	_, use, _ := strings.Cut(path, " ")
+	return &cobra.Command{
+		Use: use + " NAME", Short: short, Long: long, Example: "  handoff " + path + " " + name,
+		Args: takes("a NAME"), RunE: onNamed(a, do, print),
+	}
+}
+
 // onAll is onNamed without a name.
 func onAll[T any](a *app, do func(*api.Session, context.Context) (T, error), print func(T) error) func(*cobra.Command, []string) error {
 	return a.onSession(func(ctx context.Context, s *api.Session, _ []string) error {

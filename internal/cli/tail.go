@@ -64,7 +64,6 @@ Exit codes: 130 ended by Ctrl-C; 0 ended by --limit; 6 no engine to begin with.`
 		},
 	}
 	bind(cmd.Flags(), &filter)
-	a.agentFlags(cmd, "source")
 	return cmd
 }
 
@@ -119,7 +118,7 @@ type tailFilter struct {
 	Agents        []string `flag:"agent,,each" doc:"events of this {AGENT}; repeatable"`
 	Conversations []string `flag:"conversation,,each" doc:"events of the handoffs of this conversation; repeatable"`
 	Tickets       []string `flag:"ticket,,each" doc:"events of this handoff; repeatable"`
-	Sources       []string `flag:"source,,each" doc:"from this agent, schedule:NAME or signal:NAME; repeatable"`
+	Sources       []string `flag:"source,,each" doc:"from this {AGENT}, schedule:NAME or signal:NAME; repeatable"`
 	Since         string   `flag:"since" doc:"begin so long ago (10m), at an instant, or with an entry (its number)"`
 	Limit         int      `flag:"limit" doc:"end after so many entries; each may hold several events"`
 }

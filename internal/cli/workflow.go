@@ -20,16 +20,12 @@ func newWorkflow(a *app) *cobra.Command {
 		Short: "Limit a workflow, and share variables and locks within it",
 		Long: `The handoffs of a workflow share a workspace: a limit of how many there may be, locks
 on paths (workflow lock) and variables (workflow vars). It exists once it was opened.`,
-	}, newWorkflowOpen(a), &cobra.Command{
-		Use: "show NAME", Short: "Show the limits, handoffs, locks and variables of a workflow",
-		Example: `  handoff workflow show release-7`,
-		Args:    takes("a NAME"), RunE: onNamed(a, (*api.Session).Workspace, a.workflow),
-	}, newWorkflowList(a), &cobra.Command{
-		Use: "close NAME", Short: "Close a workflow: no further handoff joins it",
-		Long:    `Close ends a workflow for good: no handoff joins it. Those that are open go on.`,
-		Example: `  handoff workflow close release-7`,
-		Args:    takes("a NAME"), RunE: onNamed(a, (*api.Session).CloseWorkspace, a.workflow),
-	}, newVars(a), newLock(a), newUnlock(a))
+	}, newWorkflowOpen(a),
+		one(a, "workflow show", "release-7", "Show the limits, handoffs, locks and variables of a workflow", "", (*api.Session).Workspace, a.workflow),
+		newWorkflowList(a),
+		one(a, "workflow close", "release-7", "Close a workflow: no further handoff joins it",
+			`Close ends a workflow for good: no handoff joins it. Those that are open go on.`, (*api.Session).CloseWorkspace, a.workflow),
+		newVars(a), newLock(a), newUnlock(a))
 }
 
 func newWorkflowOpen(a *app) *cobra.Command {
