@@ -472,7 +472,7 @@ func (a *app) reports(views []verifyView) error {
 			continue
 		}
 		errs = append(errs, a.table(rowsOf("WHERE|ENTRY|TICKET|WHAT|WORDS", v.Problems, func(p audit.Problem) []any {
-			return []any{problemPlace(p), number(p.Seq), p.Ticket, p.Kind, p.Message}
+			return []any{problemPlace(p), orNone(p.Seq), p.Ticket, p.Kind, p.Message}
 		})))
 		if more := v.Found - len(v.Problems); more > 0 {
 			a.printf("and %d more\n", more)
@@ -513,11 +513,4 @@ func problemPlace(p audit.Problem) string {
 		return "ledger"
 	}
 	return fmt.Sprintf("%s:%d", filepath.Base(p.File), p.Line)
-}
-
-func number(n uint64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
 }

@@ -143,11 +143,11 @@ func declareField(fs *pflag.FlagSet, field reflect.StructField, v reflect.Value)
 	case *time.Time:
 		fs.VarP(&pastValue{to: to}, name, short, usage)
 	case *time.Duration:
-		fs.VarP(durationValue{to, tag[2] == "signed"}, name, short, usage)
+		fs.VarP(durationValue[time.Duration]{to, 1, tag[2] == "signed"}, name, short, usage)
 	case *int64:
 		switch {
 		case strings.HasSuffix(field.Name, "MS"):
-			fs.VarP(millisValue{to}, name, short, usage)
+			fs.VarP(durationValue[int64]{to, time.Millisecond, true}, name, short, usage)
 		case strings.HasSuffix(field.Name, "Micros"):
 			fs.VarP((*costValue)(to), name, short, usage)
 		default:
@@ -332,24 +332,6 @@ func (v *pastValue) Set(text string) (err error) {
 	return err
 }
 
-// millisValue is a flag that is a duration in milliseconds, days included.
-type millisValue struct{ ms *int64 }
-
-func (v millisValue) String() string {
-	if v.ms == nil || *v.ms == 0 {
-		return ""
-	}
-	return explain.Millis(*v.ms)
-}
-
-func (v millisValue) Type() string { return "duration" }
-
-func (v millisValue) Set(text string) error {
-	d, err := parseDuration(text)
-	*v.ms = d.Milliseconds()
-	return err
-}
-
 // parseVariables reads k=v pairs. v is JSON if it parses as JSON, else a string.
 func parseVariables(flag string, pairs []string) (map[string]json.RawMessage, error) {
 	if len(pairs) == 0 {
@@ -436,36 +418,31 @@ func parseCapabilities(flag string, texts []string) ([]protocol.Capability, erro
 }
 
 // durationValue is a flag that is a duration, days included.
-type durationValue struct {
-	d        *time.Duration
-	negative bool // allowed: the package's own validation refuses it
+type durationValue[T ~int64] struct {
+	to     *T
+	unit   time.Duration
+	signed bool // a negative one is refused later, by its field
 }
 
-func (v durationValue) String() string {
-	if v.d == nil || *v.d == 0 {
+func (v durationValue[T]) String() string {
+	if v.to == nil || *v.to == 0 {
 		return ""
 	}
-	return explain.Duration(*v.d)
+	return explain.Duration(time.Duration(*v.to) * v.unit)
 }
 
-func (v durationValue) Type() string { return "duration" }
+func (v durationValue[T]) Type() string { return "duration" }
 
-func (v durationValue) Set(text string) error {
+func (v durationValue[T]) Set(text string) error {
 	d, err := parseDuration(text)
 	if err != nil {
 		return err
 	}
-	if d < 0 && !v.negative {
+	if d < 0 && !v.signed {
 		return fmt.Errorf("%q is negative", text)
 	}
-	*v.d = d
+	*v.to = T(d / v.unit)
 	return nil
-}
-
-// durationVar declares a flag of the command itself: negative is a usage error.
-func durationVar(fs *pflag.FlagSet, d *time.Duration, name string, def time.Duration, usage string) {
-	*d = def
-	fs.Var(durationValue{d: d}, name, usage)
 }
 
 // orNew returns the pointer in a field, to a new value if the field was nil.

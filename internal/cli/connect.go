@@ -38,7 +38,7 @@ func (c *connection) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSCA, "tlsca", "", "PEM file with the certificate authority to trust ($NATS_CA)")
 	fs.StringVar(&c.TLSCert, "tlscert", "", "PEM file with the certificate to show to the server ($NATS_CERT)")
 	fs.StringVar(&c.TLSKey, "tlskey", "", "PEM file with its key ($NATS_KEY)")
-	durationVar(fs, &c.timeout, "timeout", 0, "how long each question to the engine is tried, 1s to 10m; a command asks several ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
+	fs.Var(durationValue[time.Duration]{to: &c.timeout, unit: 1}, "timeout", "how long each question to the engine is tried, 1s to 10m; a command asks several ($"+timeoutEnv+"; default "+explain.Duration(broker.TimeoutDefault)+", which outlasts an election)")
 	fs.StringVar(&c.InboxPrefix, "inbox-prefix", "", "begins the subjects of answers to us, where a user may not read those of others ($NATS_INBOX_PREFIX)")
 }
 

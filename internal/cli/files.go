@@ -27,17 +27,12 @@ func resolvePath(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// open opens a file named by the user. Its errors keep the user's name for it.
-func (a *app) open(name string) (*os.File, error) {
-	file, err := os.Open(a.path(name))
-	return file, named(err, name)
-}
-
 func (a *app) readFile(name string) ([]byte, error) {
 	body, err := os.ReadFile(a.path(name))
 	return body, named(err, name)
 }
 
+// named gives the error of a file the name by which the user called it.
 func named(err error, name string) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -87,9 +82,9 @@ func (a *app) read(path string) ([]byte, error) {
 	from, name := a.in, "standard input"
 	if path != "-" {
 		name = path
-		file, err := a.open(path)
+		file, err := os.Open(a.path(path))
 		if err != nil {
-			return nil, err
+			return nil, named(err, path)
 		}
 		defer file.Close()
 		from = file

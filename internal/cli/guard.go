@@ -269,9 +269,8 @@ func (g *ledgerGuard) concern(ctx context.Context, e *integrity.DamagedError, ev
 // watch records now and then how far the ledger is, until the returned function is called.
 func (g *ledgerGuard) watch(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var recording sync.WaitGroup
+	recording.Go(func() {
 		every := time.NewTicker(recordEvery)
 		defer every.Stop()
 		g.record()
@@ -283,8 +282,8 @@ func (g *ledgerGuard) watch(ctx context.Context) (stop func()) {
 				g.record()
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
+	return func() { cancel(); recording.Wait() }
 }
 
 // record reads the new entries of the ledger's files, and writes its position to seenFile.

@@ -350,7 +350,8 @@ func breakerCounts(all []api.BreakerStatus) string {
 	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
-func countOrNone(n int64) string {
+// orNone is a number; none is nothing.
+func orNone[N int64 | uint64](n N) string {
 	if n == 0 {
 		return ""
 	}
@@ -391,7 +392,7 @@ func (a *app) figures(f ask.FiguresAnswer, signals string) error {
 		"attempts", fmt.Sprint(all.Attempts),
 		"tokens", tokensOf(all),
 		"cost", costOf(all),
-		"deadlocks", countOrNone(f.Deadlocks),
+		"deadlocks", orNone(f.Deadlocks),
 		"signals", signals,
 	)
 	var tables [][][]string

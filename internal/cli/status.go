@@ -82,9 +82,9 @@ func (a *app) state(s protocol.State, err error) error {
 // stateText prints a state, and the state of its chain where that was read.
 func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 	a.headline(s)
-	waiting := phrase(explain.WaitingFor(s))
+	waiting, deadline := phrase(explain.WaitingFor(s)), explain.Instant(s.Deadline)
 	if s.Closed {
-		waiting = ""
+		waiting, deadline = "", ""
 	}
 	a.fields(
 		"waits for", waiting,
@@ -125,7 +125,7 @@ func (a *app) stateText(s protocol.State, chain *dossier.Chain) error {
 		"variant", s.Variant,
 		"complexity", explain.Complexity(s),
 		"submitted", explain.Instant(s.SubmittedAt),
-		"deadline", openOnly(s, explain.Instant(s.Deadline)),
+		"deadline", deadline,
 		"overdue", explain.Overdue(s),
 		"kept in", explain.Kept(s, ""),
 		"stuck", s.StuckReason,
@@ -177,11 +177,4 @@ func (a *app) whyWaiting(ctx context.Context, b *broker.Broker, s protocol.State
 	case why == lifecycle.UnfitAbsent:
 		a.notef("handoff: no worker serves %s: handoff work --agent %s -- CMD\n", s.Agent, s.Agent)
 	}
-}
-
-func openOnly(s protocol.State, text string) string {
-	if s.Closed {
-		return ""
-	}
-	return text
 }

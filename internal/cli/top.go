@@ -33,11 +33,14 @@ const (
 	topEveryMax = time.Hour
 )
 
+// topOptions are the flags of top.
+type topOptions struct {
+	Every time.Duration `flag:"interval" doc:"time between two pictures"`
+	Once  bool          `flag:"once" doc:"make one picture, and end"`
+}
+
 func newTop(a *app) *cobra.Command {
-	var (
-		every time.Duration
-		once  bool
-	)
+	o := topOptions{Every: topEvery}
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch agents, their queues, and handoffs that need attention",
@@ -76,18 +79,17 @@ elsewhere; 6 no engine to begin with.`,
   handoff top --once -o json | jq -r '.agents[] | select(.queued > 0) | .agent'`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if every < topEveryMin || every > topEveryMax {
-				return usagef("--interval %s: draw it every %s to %s", explain.Duration(every), explain.Duration(topEveryMin), explain.Duration(topEveryMax))
+			if o.Every < topEveryMin || o.Every > topEveryMax {
+				return usagef("--interval %s: draw it every %s to %s", explain.Duration(o.Every), explain.Duration(topEveryMin), explain.Duration(topEveryMax))
 			}
-			return a.top(cmd.Context(), every, once)
+			return a.top(cmd.Context(), o)
 		},
 	}
-	durationVar(cmd.Flags(), &every, "interval", topEvery, "time between two pictures")
-	cmd.Flags().BoolVar(&once, "once", false, "make one picture, and end")
+	bind(cmd.Flags(), &o)
 	return cmd
 }
 
-func (a *app) top(ctx context.Context, every time.Duration, once bool) (err error) {
+func (a *app) top(ctx context.Context, o topOptions) (err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	b, done, err := a.connect(ctx)
@@ -100,12 +102,12 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 		return err
 	}
 	defer watch.stop()
-	if once {
+	if o.Once {
 		return a.ask(ctx, func(ctx context.Context) error { return a.onePicture(ctx, watch) })
 	}
 	screen := a.openScreen()
 	if screen == nil {
-		return topLoop(ctx, every, watch.view, a.topOnce)
+		return topLoop(ctx, o.Every, watch.view, a.topOnce)
 	}
 	defer func() { err = errors.Join(err, screen.close()) }()
 	go func() { // it ends with ctx; a picture under way is let go of
@@ -115,7 +117,7 @@ func (a *app) top(ctx context.Context, every time.Duration, once bool) (err erro
 		case <-ctx.Done():
 		}
 	}()
-	if err := topLoop(ctx, every, watch.view, screen.draw); ctx.Err() == nil {
+	if err := topLoop(ctx, o.Every, watch.view, screen.draw); ctx.Err() == nil {
 		return err
 	}
 	return nil // ended by a signal
@@ -331,12 +333,11 @@ func startTop(ctx context.Context, a *app, b *broker.Broker) (*topWatch, error) 
 	}
 	w.seen = newTopRates(covers, ledger.Behind(from))
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var following sync.WaitGroup
+	following.Go(func() {
 		_ = followLedger(ctx, b, ledger, from, func(string) {}, w.seen.take) // it ends with ctx; a cut shows in the picture itself
-	}()
-	w.stop = func() { cancel(); <-ended }
+	})
+	w.stop = func() { cancel(); following.Wait() }
 	return w, w.seen.caughtUp(ctx)
 }
 

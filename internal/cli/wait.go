@@ -466,21 +466,15 @@ func (w *speaker) see(ctx context.Context, s protocol.State) error {
 	if s.Closed {
 		return nil
 	}
-	w.speak(ctx, s)
+	if text := s.Ticket + " waits for " + phrase(explain.WaitingFor(s)); w.a.speaks && text != w.last {
+		w.last = text
+		w.a.notef("handoff: %s\n", w.a.shortens(text)(text))
+		w.a.whyWaiting(ctx, w.b, s)
+	}
 	if w.a.people {
 		return nil
 	}
 	return api.CheckImpasse(s)
-}
-
-func (w *speaker) speak(ctx context.Context, s protocol.State) {
-	text := s.Ticket + " waits for " + phrase(explain.WaitingFor(s))
-	if !w.a.speaks || text == w.last {
-		return
-	}
-	w.last = text
-	w.a.notef("handoff: %s\n", w.a.shortens(text)(text))
-	w.a.whyWaiting(ctx, w.b, s)
 }
 
 // chainHelp explains --chain.
