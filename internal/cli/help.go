@@ -368,7 +368,7 @@ func fitHelp(page string, most int) string {
 // without columns it matches the indent.
 var firstColumn = regexp.MustCompile(`^ *(?:\S+(?: \S+)*  +)?`)
 
-// hanging returns a text behind a head, with what does not fit below the text's own beginning.
+// hanging returns a text behind a head, wrapped below the text's own beginning.
 func hanging(head, text string, most int) []string {
 	indent := strings.Repeat(" ", columnsOf(head))
 	lines := wrapColumns(text, max(most-len(indent), 20))

@@ -1,5 +1,5 @@
 // Package cli is the command line of Handoff. It holds wiring, flags and output only:
-// internal/lifecycle decides what happens next, and package broker writes the ledger.
+// internal/lifecycle decides the next step, and package broker writes the ledger.
 package cli
 
 import (

@@ -164,7 +164,7 @@ func newVarsList(a *app) *cobra.Command {
 	}
 }
 
-// varsCommand is a command that sets variables of what its first argument names.
+// varsCommand is a command that sets variables of the thing that its first argument names.
 func varsCommand(cmd *cobra.Command, first string, run func(ctx context.Context, name string, set api.SetVariables) error) *cobra.Command {
 	var version int
 	cmd.Args = takesMore(first, "NAME=VALUE")
