@@ -395,16 +395,30 @@ Exit codes: 0 all is well; 1 something is wrong, or a file cannot be read; 6 no 
 }
 
 func (a *app) auditVerify(ctx context.Context, paths []string, against bool, checks ...audit.Check) error {
+	var b *broker.Broker
+	if against || len(paths) == 0 {
+		engine, done, err := a.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		b = engine
+	}
 	var views []verifyView
 	if len(paths) == 0 {
-		report, err := a.auditVerifyLedger(ctx, checks...)
+		report, err := audit.VerifyLedger(ctx, b, func(seq, last uint64) { a.notef("handoff: read %d of %d entries\n", seq, last) }, checks...)
 		if err != nil {
 			return err
 		}
 		views = append(views, verifyView{"ledger", report})
 	}
 	for _, path := range paths {
-		report, err := a.auditVerifyFiles(ctx, path, against, checks...)
+		progress := func(at, of uint64) { a.notef("handoff: %s: %d of %d MiB of a file\n", path, at>>20, of>>20) }
+		verify := func() (audit.Report, error) { return audit.VerifyFiles(a.path(path), progress, checks...) }
+		if against {
+			verify = func() (audit.Report, error) { return audit.VerifyAgainst(ctx, a.path(path), b, progress, checks...) }
+		}
+		report, err := verify()
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
@@ -422,30 +436,6 @@ func (a *app) auditVerify(ctx context.Context, paths []string, against bool, che
 		return fmt.Errorf("%s in the audit trail", explain.Count(found, "problem"))
 	}
 	return nil
-}
-
-func (a *app) auditVerifyFiles(ctx context.Context, path string, against bool, checks ...audit.Check) (audit.Report, error) {
-	progress := func(at, of uint64) {
-		a.notef("handoff: %s: %d of %d MiB of a file\n", path, at>>20, of>>20)
-	}
-	if !against {
-		return audit.VerifyFiles(a.path(path), progress, checks...)
-	}
-	b, done, err := a.connect(ctx)
-	if err != nil {
-		return audit.Report{}, err
-	}
-	defer done()
-	return audit.VerifyAgainst(ctx, a.path(path), b, progress, checks...)
-}
-
-func (a *app) auditVerifyLedger(ctx context.Context, checks ...audit.Check) (audit.Report, error) {
-	b, done, err := a.connect(ctx)
-	if err != nil {
-		return audit.Report{}, err
-	}
-	defer done()
-	return audit.VerifyLedger(ctx, b, func(seq, last uint64) { a.notef("handoff: read %d of %d entries\n", seq, last) }, checks...)
 }
 
 // verifyView is a report and its subject.
