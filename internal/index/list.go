@@ -55,6 +55,23 @@ func (s selection) pageQuery(sort ask.Sort, after *cursor, limit int) (string, [
 		rowColumns, s.id, s.from, s.where(), inner, limit, outer), s.args
 }
 
+// ticketIn reads the column of a ticket as its text. NULL is none.
+type ticketIn struct{ to *string }
+
+// Scan implements sql.Scanner.
+func (c ticketIn) Scan(column any) error {
+	bytes, _ := column.([]byte)
+	if column == nil {
+		return nil
+	}
+	id, err := uuid.FromBytes(bytes)
+	if err != nil {
+		return damagef("a ticket of %d bytes", len(bytes))
+	}
+	*c.to = id.String()
+	return nil
+}
+
 const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, source, target, agent, holder, attempts, reroutes, level,
 	coalesce(workflow, ''), coalesce(conversation, ''), coalesce(task, ''), coalesce(variant, ''), parent, family, return_of, origin, description, why,
 	submitted, updated, closed, queue_ms, work_ms, whole_ms, tokens, cost, gate, gated, marks`
@@ -63,28 +80,14 @@ const rowColumns = `id, ticket, seq, phase, outcome, reason, type, priority, sou
 func (v view) row(rows *sql.Rows, more ...any) (ask.Row, cursor, error) {
 	var r ask.Row
 	var at cursor
-	var ticket, parent, family, returnOf, origin []byte
 	var seq, submitted, closed, gated int64
 	var phase, outcome, kind, priority, gate, marks int
 	var source, target, agent int32
-	into := append([]any{&at.id, &ticket, &seq, &phase, &outcome, &r.Reason, &kind, &priority, &source, &target, &agent, &r.Holder,
-		&r.Attempts, &r.Reroutes, &r.Level, &r.WorkflowID, &r.ConversationID, &r.TaskID, &r.Variant, &parent, &family, &returnOf, &origin,
+	into := append([]any{&at.id, ticketIn{&r.Ticket}, &seq, &phase, &outcome, &r.Reason, &kind, &priority, &source, &target, &agent, &r.Holder,
+		&r.Attempts, &r.Reroutes, &r.Level, &r.WorkflowID, &r.ConversationID, &r.TaskID, &r.Variant, ticketIn{&r.Parent}, ticketIn{&r.Group}, ticketIn{&r.ReturnOf}, ticketIn{&r.Origin},
 		&r.Description, &r.Why, &submitted, &at.updated, &closed, &r.QueueMS, &r.WorkMS, &r.WholeMS, &r.Tokens, &r.CostMicros, &gate, &gated, &marks}, more...)
 	if err := rows.Scan(into...); err != nil {
 		return ask.Row{}, cursor{}, err
-	}
-	for _, t := range []struct {
-		from []byte
-		to   *string
-	}{{ticket, &r.Ticket}, {parent, &r.Parent}, {family, &r.Group}, {returnOf, &r.ReturnOf}, {origin, &r.Origin}} {
-		if t.from == nil {
-			continue
-		}
-		id, err := uuid.FromBytes(t.from)
-		if err != nil {
-			return ask.Row{}, cursor{}, damagef("a ticket of %d bytes", len(t.from))
-		}
-		*t.to = id.String()
 	}
 	r.Seq = uint64(seq)
 	r.Phase, r.Outcome, r.Type, r.Priority = phases.word(phase), outcomes.word(outcome), types.word(kind), priorities.word(priority)

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/agenthandoff/handoff/internal/index/ask"
 )
 
@@ -27,18 +25,12 @@ func (ix *Index) Tickets(ctx context.Context, q ask.TicketsQuery) (ask.TicketsAn
 	return read(ctx, ix, q.Question, func(v view, a *ask.TicketsAnswer) error {
 		a.Tickets = []string{}
 		return v.each(func(rows *sql.Rows) error {
-			var ticket []byte
-			if err := rows.Scan(&ticket); err != nil {
+			var ticket string
+			if err := rows.Scan(ticketIn{&ticket}); err != nil {
 				return err
 			}
-			id, err := uuid.FromBytes(ticket)
-			switch {
-			case err != nil:
-				return damagef("a ticket of %d bytes", len(ticket))
-			case len(a.Tickets) == ask.TicketsMax:
-				a.More = true
-			default:
-				a.Tickets = append(a.Tickets, id.String())
+			if a.More = len(a.Tickets) == ask.TicketsMax; !a.More {
+				a.Tickets = append(a.Tickets, ticket)
 			}
 			return nil
 		}, "SELECT ticket FROM handoff WHERE ticket BETWEEN ? AND ? ORDER BY ticket LIMIT ?", end("0"), end("f"), ask.TicketsMax+1)
