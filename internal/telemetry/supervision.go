@@ -20,7 +20,7 @@ type Supervision struct {
 	directory directory
 
 	events                              *prometheus.CounterVec
-	byAgent                             map[protocol.EventType]*prometheus.CounterVec // that only their agent tells apart
+	byAgent                             map[protocol.EventType]*prometheus.CounterVec // those whose only label is the agent
 	offers, refusals                    *prometheus.CounterVec
 	timeouts, closed, trips             *prometheus.CounterVec
 	tokens, cost, barred, over          *prometheus.CounterVec
