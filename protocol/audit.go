@@ -213,28 +213,14 @@ func acknowledgement(r AuditRecord, s State) (ack AuditRecord, missing bool) {
 	return ack, true
 }
 
-// auditClosing returns the kind of record for an end.
-func auditClosing(o Outcome) AuditType {
-	switch o {
-	case OutcomeSuccess, OutcomePartial:
-		return AuditCompleted
-	case OutcomeTimeout:
-		return AuditTimeout
-	case OutcomeRejected:
-		return AuditRejected
-	case OutcomeCancelled:
-		return AuditCancelled
-	}
-	return AuditFailed
-}
+// auditClosing are the kinds of records for ends.
+var auditClosing = map[Outcome]AuditType{OutcomeSuccess: AuditCompleted, OutcomePartial: AuditCompleted, OutcomeFailed: AuditFailed,
+	OutcomeTimeout: AuditTimeout, OutcomeRejected: AuditRejected, OutcomeCancelled: AuditCancelled, OutcomeRolledBack: AuditFailed}
 
 // auditOutcome maps an outcome to the three words of an audit record.
 func auditOutcome(o Outcome) ResultStatus {
-	switch o {
-	case OutcomeSuccess:
-		return Success
-	case OutcomePartial:
-		return Partial
+	if o == OutcomeSuccess || o == OutcomePartial {
+		return ResultStatus(o)
 	}
 	return "failed"
 }

@@ -556,7 +556,7 @@ type Closed struct {
 func (*Closed) EventType() EventType { return EventClosed }
 
 func (e *Closed) outline() Outline {
-	return Outline{Audit: auditClosing(e.Outcome), Ends: "ended", Closes: true, Code: e.Reason, Words: e.Message}
+	return Outline{Audit: cmp.Or(auditClosing[e.Outcome], AuditFailed), Ends: "ended", Closes: true, Code: e.Reason, Words: e.Message}
 }
 
 // Stuck records that the supervisor could not reconcile this handoff. It changes nothing else.

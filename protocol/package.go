@@ -392,22 +392,11 @@ type Parent struct {
 // has to intervene; and the default deadline, for a sequential handoff, which outlives its parent.
 func (p *Package) Inherit(parent Parent, now Time) {
 	c, from := &p.Context, &parent.Package.Context
-	inheritText(&c.ConversationID, from.ConversationID)
-	inheritText(&c.UserIntent, from.UserIntent)
-	for _, field := range []struct{ to, from *string }{
-		{&c.WorkflowID, &from.WorkflowID}, {&c.UserID, &from.UserID},
-		{&c.CorrelationID, &from.CorrelationID}, {&c.TraceID, &from.TraceID},
-	} {
-		if *field.to == "" {
-			*field.to = *field.from
-		}
-	}
-	if p.Priority == "" {
-		p.Priority = parent.Package.Priority
-	}
-	if p.Audit.RiskLevel == "" {
-		p.Audit.RiskLevel = parent.Package.Audit.RiskLevel
-	}
+	c.ConversationID, c.UserIntent = cmp.Or(c.ConversationID, from.ConversationID), cmp.Or(c.UserIntent, from.UserIntent)
+	c.WorkflowID, c.UserID = cmp.Or(c.WorkflowID, from.WorkflowID), cmp.Or(c.UserID, from.UserID)
+	c.CorrelationID, c.TraceID = cmp.Or(c.CorrelationID, from.CorrelationID), cmp.Or(c.TraceID, from.TraceID)
+	p.Priority = cmp.Or(p.Priority, parent.Package.Priority)
+	p.Audit.RiskLevel = cmp.Or(p.Audit.RiskLevel, parent.Package.Audit.RiskLevel)
 	if p.Workspace == "" && p.Type != Escalation {
 		p.Workspace = parent.State.Workspace
 	}
@@ -422,14 +411,6 @@ func (p *Package) Inherit(parent Parent, now Time) {
 	}
 }
 
-// inheritText copies a text that may be absent. Validate refuses one that is present and empty.
-func inheritText(to **string, from *string) {
-	if *to == nil && from != nil {
-		text := *from
-		*to = &text
-	}
-}
-
 // All returns the artifacts of either form as a list; those of a map are named and sorted by name.
 // An artifact that does not exist yet has no path.
 func (a Artifacts) All() []Artifact {
@@ -437,12 +418,7 @@ func (a Artifacts) All() []Artifact {
 		return a.List
 	}
 	list := slices.Clone(a.List)
-	names := make([]string, 0, len(a.ByName))
-	for name := range a.ByName {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(a.ByName)) {
 		artifact := Artifact{Name: name}
 		if path := a.ByName[name]; path != nil {
 			artifact.Path = *path

@@ -152,6 +152,17 @@ func ReturnPackage(state State, ret Return, now Time) Package {
 	return pkg
 }
 
+// endWords describe ends for the source.
+var endWords = map[Outcome]string{
+	OutcomeSuccess:    "It succeeded.",
+	OutcomePartial:    "It succeeded in part.",
+	OutcomeFailed:     "It failed. It is among the dead letters.",
+	OutcomeTimeout:    "It ran out of time. It is among the dead letters.",
+	OutcomeRejected:   "No agent took it. It is among the dead letters.",
+	OutcomeCancelled:  "It was cancelled.",
+	OutcomeRolledBack: "It was given back before it was finished.",
+}
+
 // returnWords describes the end of a handoff for its source.
 func returnWords(state State, ret Return) string {
 	who := state.TargetWords()
@@ -162,26 +173,7 @@ func returnWords(state State, ret Return) string {
 	if ret.LastID != "" {
 		words += fmt.Sprintf("It continued as %s. ", ret.LastID)
 	}
-	switch ret.Outcome {
-	case OutcomeSuccess:
-		words += "It succeeded."
-	case OutcomePartial:
-		words += "It succeeded in part."
-	case OutcomeTimeout:
-		words += "It ran out of time."
-	case OutcomeRejected:
-		words += "No agent took it."
-	case OutcomeCancelled:
-		words += "It was cancelled."
-	case OutcomeRolledBack:
-		words += "It was given back before it was finished."
-	default:
-		words += "It failed."
-	}
-	switch ret.Outcome {
-	case OutcomeFailed, OutcomeTimeout, OutcomeRejected:
-		words += " It is among the dead letters."
-	}
+	words += cmp.Or(endWords[ret.Outcome], "It failed.")
 	if ret.RollbackReason != "" && ret.RollbackReason != ret.Message {
 		words += fmt.Sprintf(" %s had asked for that: %s", cmp.Or(ret.RollbackBy, "Its source"), CutText(ret.RollbackReason, trailWordsBytesMax))
 	}
@@ -229,12 +221,8 @@ const (
 // ReturnStatusOf returns the status of a return for an outcome.
 func ReturnStatusOf(o Outcome) ReturnStatus {
 	switch o {
-	case OutcomeSuccess:
-		return ReturnSuccess
-	case OutcomePartial:
-		return ReturnPartial
-	case OutcomeTimeout:
-		return ReturnTimeout
+	case OutcomeSuccess, OutcomePartial, OutcomeTimeout:
+		return ReturnStatus(o)
 	}
 	return ReturnFailed
 }
@@ -373,10 +361,10 @@ func checkPrevious(p *Previous) *Error {
 	if err := checkID(field+".agent", p.Agent); err != nil {
 		return err
 	}
-	if _, err := ParseTicket(p.Ticket); err != nil {
+	switch _, err := ParseTicket(p.Ticket); {
+	case err != nil:
 		return Errorf(CodeInvalid, field+".ticket", "is not a ticket; it is that of the handoff that had the result")
-	}
-	if len(p.Body) > 0 && p.BodyDigest != "" {
+	case len(p.Body) > 0 && p.BodyDigest != "":
 		return Errorf(CodeConflict, field+".body_digest", "replaces an omitted body, but the body is present")
 	}
 	return cmp.Or(between(field+".body_bytes", p.BodyBytes, 0, ResultBytesMax), checkArtifacts(field+".artifacts", p.Artifacts))

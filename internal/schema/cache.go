@@ -31,7 +31,7 @@ type kept struct {
 var compiling sync.Mutex
 
 // of returns a cached schema, or compiles it.
-func (k *kept) of(raw json.RawMessage) (*usable, error) {
+func (k *kept) of(raw json.RawMessage) (*usable, *protocol.Error) {
 	if len(raw) > outputSchemaBytesMax {
 		return nil, tooLarge("%s", protocol.OverSize(len(raw), outputSchemaBytesMax))
 	}
@@ -46,7 +46,7 @@ func (k *kept) of(raw json.RawMessage) (*usable, error) {
 	}
 	fresh, err := compile(raw)
 	if err != nil {
-		return nil, err
+		return nil, err.(*protocol.Error)
 	}
 	k.put(key, fresh)
 	return fresh, nil

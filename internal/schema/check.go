@@ -30,8 +30,10 @@ func CheckSchema(raw json.RawMessage) error {
 	if nothing(raw) {
 		return nil
 	}
-	_, err := cache.of(raw)
-	return err
+	if _, err := cache.of(raw); err != nil {
+		return err
+	}
+	return nil
 }
 
 // heavy serializes the checks that use much memory.
@@ -48,8 +50,8 @@ func CheckOutput(schema, body json.RawMessage) error {
 		return nil
 	}
 	want, err := cache.of(schema)
-	if err != nil {
-		return unusable(err)
+	if err != nil { // submission refuses such a schema; another program must have written it to the ledger
+		return protocol.Errorf(protocol.CodeOutputSchema, Field, "cannot be used: %s", err.Message)
 	}
 	if len(body) == 0 {
 		body = json.RawMessage("null")
@@ -106,16 +108,6 @@ func (of subject) wrong(format string, args ...any) error {
 	return protocol.Errorf(of.code, of.field, format, args...)
 }
 
-// unusable explains why an unusable schema fails the result. Submission refuses such a schema;
-// another program must have written it to the ledger.
-func unusable(err error) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	return protocol.Errorf(protocol.CodeOutputSchema, Field, "cannot be used: %s", e.Message)
-}
-
 // verdict describes the library's error.
 func (of subject) verdict(err error) error {
 	var found *jsonschema.ValidationError
@@ -145,6 +137,7 @@ const (
 	home = away + "output_schema"
 )
 
+// compile returns a schema ready for checks. Its error is a *protocol.Error.
 func compile(raw json.RawMessage) (*usable, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -200,7 +193,7 @@ type nowhere struct{}
 func (nowhere) Load(string) (any, error) { return nil, errElsewhere }
 
 // refused explains a compiler's error to the author of the schema.
-func refused(err error) error {
+func refused(err error) *protocol.Error {
 	var load *jsonschema.LoadURLError
 	var invalid *jsonschema.SchemaValidationError
 	var why *jsonschema.ValidationError

@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"errors"
 
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -17,8 +16,12 @@ func CheckContract(c *protocol.Contract) error {
 		field string
 		raw   json.RawMessage
 	}{{"contract.context_schema", c.ContextSchema}, {"contract.result_schema", c.ResultSchema}} {
-		if err := CheckSchema(s.raw); err != nil {
-			return at(s.field, err)
+		if nothing(s.raw) {
+			continue
+		}
+		if _, err := cache.of(s.raw); err != nil {
+			err.Field = s.field
+			return err
 		}
 	}
 	return nil
@@ -40,15 +43,4 @@ func CheckContext(agent string, schema, context json.RawMessage) error {
 		context = json.RawMessage("{}")
 	}
 	return subject{protocol.CodeContract, "context", "the context_schema of " + agent, true}.check(want, context)
-}
-
-// at returns an error about a schema in another field.
-func at(field string, err error) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	there := *e
-	there.Field = field
-	return &there
 }

@@ -43,9 +43,9 @@ func FuzzOutput(f *testing.F) {
 		if nothing(json.RawMessage(schema)) {
 			return
 		}
-		ready, refusal := cache.of(json.RawMessage(schema))
-		if refusal != nil {
-			t.Fatal(refusal)
+		ready, broken := cache.of(json.RawMessage(schema))
+		if broken != nil {
+			t.Fatal(broken)
 		}
 		value, invalid := jsonschema.UnmarshalJSON(bytes.NewReader([]byte(body)))
 		if invalid != nil {
