@@ -477,7 +477,8 @@ const (
 	hopBytes, agentHashBytes, workHashBytes, contextHashBytes, savedBytes = 15, 3, 3, 4, 6
 )
 
-// Hop is a hand-off of a lineage. Agents and contexts are identified by short hashes.
+// Hop is a hand-off of a lineage, in the order of its bytes there. Agents and contexts are identified
+// by short hashes.
 type Hop struct {
 	From, To [agentHashBytes]byte
 	Work     [workHashBytes]byte    // the task and its inputs
@@ -523,16 +524,8 @@ func (l *Lineage) All() []Hop {
 	if err != nil {
 		return nil
 	}
-	all := make([]Hop, 0, len(body)/hopBytes)
-	for ; len(body) >= hopBytes; body = body[hopBytes:] {
-		var h Hop
-		rest := body[copy(h.From[:], body):]
-		rest = rest[copy(h.To[:], rest):]
-		rest = rest[copy(h.Work[:], rest):]
-		rest = rest[copy(h.Context[:], rest):]
-		h.Number, h.Times = rest[0], rest[1]
-		all = append(all, h)
-	}
+	all := make([]Hop, len(body)/hopBytes)
+	_, _ = binary.Decode(body, binary.BigEndian, all) // the body has their size
 	return all
 }
 
@@ -550,10 +543,7 @@ func (l *Lineage) Then(hop Hop) *Lineage {
 	}
 	all = append(all, hop)
 	all = all[max(0, len(all)-HopsMax):]
-	body := make([]byte, 0, len(all)*hopBytes)
-	for _, h := range all {
-		body = slices.Concat(body, h.From[:], h.To[:], h.Work[:], h.Context[:], []byte{h.Number, h.Times})
-	}
+	body, _ := binary.Append(nil, binary.BigEndian, all) // of a fixed size
 	next.Hops = base64.StdEncoding.EncodeToString(body)
 	if next.Depth >= savedFirst {
 		next.save(l, hop.sum())
