@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agenthandoff/handoff/internal/wirejson"
-	"github.com/agenthandoff/handoff/internal/words"
 )
 
 // IDBytesMax is the longest agent id, or other subject token.
@@ -108,7 +107,7 @@ func Nearest(name string, known []string) []string {
 	var near []candidate
 	for _, k := range known {
 		most := min(editsMax, len(k)/2)
-		n := words.Edits(name, k)
+		n := wirejson.Edits(name, k)
 		if len(name) > editsMax && strings.HasPrefix(k, name) {
 			n = min(n, 1)
 		}

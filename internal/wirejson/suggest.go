@@ -1,10 +1,6 @@
 package wirejson
 
-import (
-	"strings"
-
-	"github.com/agenthandoff/handoff/internal/words"
-)
+import "strings"
 
 // unknownField describes the error of a field that sh does not know, and suggests a place for its
 // content.
@@ -31,7 +27,7 @@ func (sh *Shape) suggest(name string) string {
 		return path
 	}
 	for _, f := range sh.order {
-		if len(name) > 3 && words.Edits(f.Name, name) <= 1 {
+		if len(name) > 3 && Edits(f.Name, name) <= 1 {
 			return f.Name
 		}
 	}
@@ -41,6 +37,32 @@ func (sh *Shape) suggest(name string) string {
 		}
 	}
 	return ""
+}
+
+// Edits counts the letters to insert, omit, change or swap with the next to turn a into b.
+func Edits(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	rows := make([][]int, len(x)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(y)+1)
+		rows[i][0] = i
+	}
+	for j := range y {
+		rows[0][j+1] = j + 1
+	}
+	for i := range x {
+		for j := range y {
+			change := 1
+			if x[i] == y[j] {
+				change = 0
+			}
+			rows[i+1][j+1] = min(rows[i][j+1]+1, rows[i+1][j]+1, rows[i][j]+change)
+			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
+				rows[i+1][j+1] = min(rows[i+1][j+1], rows[i-1][j-1]+1)
+			}
+		}
+	}
+	return rows[len(x)][len(y)]
 }
 
 // snake turns conversationId and ConversationID into conversation_id.
