@@ -321,21 +321,17 @@ func checkBidders(b *p.Bidding) error {
 
 // checkBids checks that the winner has made a bid, and that no call is answered before it has
 // ended.
-func checkBids(before, s p.State) error {
+func checkBids(s p.State) error {
 	b := s.Bidding
 	switch {
 	case s.BidAnswer != "" && !(s.CallOf != "" && s.Closed):
 		return fmt.Errorf("answered %q, and is no call that has ended", s.BidAnswer)
-	case before.BidAnswer != "" && s.BidAnswer != before.BidAnswer:
-		return fmt.Errorf("answered %q, and then %q", before.BidAnswer, s.BidAnswer)
-	case b == nil && before.Bidding != nil, b == nil && s.Gate.First() == p.GateBids:
+	case b == nil && s.Gate.First() == p.GateBids:
 		return fmt.Errorf("waits for bids of no agent")
 	case b == nil:
 		return nil
 	case b.Winner != "" && (len(b.Bids) == 0 || b.Bids[0].Agent != b.Winner):
 		return fmt.Errorf("awarded to %s, with the bids %+v", b.Winner, b.Bids)
-	case before.Bidding != nil && !before.Bidding.AwardedAt.IsZero() && (b.Winner != before.Bidding.Winner || !b.AwardedAt.Equal(before.Bidding.AwardedAt)):
-		return fmt.Errorf("awarded to %q, and then to %q", before.Bidding.Winner, b.Winner)
 	case !b.AwardedAt.IsZero() && s.Gate.First() == p.GateBids:
 		return fmt.Errorf("awarded, and waits for bids")
 	}

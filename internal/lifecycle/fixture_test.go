@@ -40,7 +40,7 @@ func (l *line) add(events ...p.Event) *line {
 	l.seq++
 	next.Bind(l.seq)
 	l.before, l.state = l.state, next
-	if err := checkOffer(l.before, l.state); err != nil {
+	if err := CheckOffer(l.before, l.state); err != nil {
 		l.t.Fatalf("append %s: %v", types(events), err)
 	}
 	return l

@@ -18,7 +18,7 @@ const (
 
 // check holds a state against what must be true of every one.
 func (w *world) check(h *thread, before p.State) {
-	if err := Check(before, h.state, w.now); err != nil {
+	if err := CheckFollows(before, h.state, w.now); err != nil {
 		w.fail(h, "%v", err)
 	}
 	if !w.wild {

@@ -136,7 +136,7 @@ func (w *world) append(h *thread, events []p.Event) {
 			w.fail(h, "%s led from %s to %s, which the table does not show", e.EventType(), was.Phase, next.Phase)
 		}
 		if was.Closed {
-			if err := checkAfterEnd(was, next); err != nil {
+			if err := CheckAfterEnd(was, next); err != nil {
 				w.fail(h, "%v", err)
 			}
 		}

@@ -6,5 +6,6 @@ import (
 )
 
 func init() {
+	lifecycle.CheckFollows, lifecycle.CheckOffer, lifecycle.CheckAfterEnd = verify.Follows, verify.Offer, verify.AfterEnd
 	lifecycle.CheckEnd, lifecycle.CheckGate, lifecycle.CheckWorkspace = verify.End, verify.Gate, verify.Workspace
 }

@@ -3,13 +3,95 @@
 package verify
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"time"
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	p "github.com/agenthandoff/handoff/protocol"
 )
+
+// Follows verifies that the state after an append is possible, and can follow the state before. The
+// zero State precedes a first append. It does not see the events between the states.
+func Follows(before, after p.State, now time.Time) error {
+	if err := cmp.Or(lifecycle.Check(after, now), checkOrder(before, after), Offer(before, after)); err != nil || !before.Closed {
+		return err
+	}
+	return AfterEnd(before, after)
+}
+
+// checkOrder checks that nothing is undone that stays once it is recorded.
+func checkOrder(before, s p.State) error {
+	b := before.Bidding
+	switch {
+	case !before.Usage.Total().Beyond(s.Usage.Total()).IsZero():
+		return fmt.Errorf("used %+v, and before that %+v", s.Usage, before.Usage)
+	case s.UpdatedAt.Before(before.UpdatedAt):
+		return fmt.Errorf("went back in time")
+	case before.BidAnswer != "" && s.BidAnswer != before.BidAnswer:
+		return fmt.Errorf("answered %q, and then %q", before.BidAnswer, s.BidAnswer)
+	case b != nil && s.Bidding == nil:
+		return fmt.Errorf("waited for bids of %v, and then of no agent", b.Calls)
+	case b != nil && !b.AwardedAt.IsZero() && (s.Bidding.Winner != b.Winner || !s.Bidding.AwardedAt.Equal(b.AwardedAt)):
+		return fmt.Errorf("awarded to %q, and then to %q", b.Winner, s.Bidding.Winner)
+	case before.Account == nil || s.Account == nil:
+		return nil
+	case before.Closed && *before.Account != *s.Account:
+		return fmt.Errorf("account %+v became %+v after it closed", *before.Account, *s.Account)
+	}
+	for _, name := range p.Dimensions {
+		if was, is := before.Account.Raised.Of(name), s.Account.Raised.Of(name); was > is {
+			return fmt.Errorf("%s was raised by %d, and then by %d", name, was, is)
+		}
+	}
+	return nil
+}
+
+// Offer checks that an ended offer is never offered again: a queue may drop it.
+func Offer(before, after p.State) error {
+	if lifecycle.OfferStands(after) && !lifecycle.OfferStands(before) && before.Offer != 0 && after.Offer == before.Offer {
+		return fmt.Errorf("offer %d is open again after it had ended", after.Offer)
+	}
+	return nil
+}
+
+// AfterEnd checks that a closed handoff changes only in the reports of its end.
+func AfterEnd(before, after p.State) error {
+	if after.Phase != before.Phase && after.Phase != p.PhaseReturned {
+		return fmt.Errorf("went from %s to %s after it closed", before.Phase, after.Phase)
+	}
+	if b, a := before.Children, after.Children; b != nil && a != nil &&
+		(a.Made != b.Made || a.Count != b.Count || a.Awaited != b.Awaited || a.Returning != b.Returning || a.Received != b.Received || a.Dropped != b.Dropped || a.Asked != b.Asked || a.Keys != b.Keys || a.After != b.After || a.Next != b.Next || a.Undelivered != b.Undelivered || b.Closed.Without(a.Closed) != "" || b.Succeeded.Without(a.Succeeded) != "" || b.Cancelled.Without(a.Cancelled) != "") {
+		return fmt.Errorf("children %+v became %+v after it closed", *b, *a)
+	}
+	if before.ChainEnd != nil && (after.ChainEnd == nil || *after.ChainEnd != *before.ChainEnd) {
+		return fmt.Errorf("its chain ended as %+v, and then as %+v", *before.ChainEnd, after.ChainEnd)
+	}
+	for _, s := range []*p.State{&before, &after} {
+		s.Phase, s.Children, s.UpdatedAt, s.Inbox, s.RedrivenAs = "", nil, p.Time{}, "", ""
+		s.ReturnTicket, s.ReturnedAt, s.PrevHash, s.ChainEnd, s.BidAnswer = "", p.Time{}, "", nil, ""
+		s.LateFences, s.LateSeq, s.LateStatus, s.LateVote, s.LateSetAside, s.Usage = nil, 0, "", "", "", nil
+	}
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	was, err := json.Marshal(before) // read and computed states differ in their empty fields
+	if err != nil {
+		return err
+	}
+	is, err := json.Marshal(after)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(was, is) {
+		return fmt.Errorf("changed after it closed:\n%s\n%s", was, is)
+	}
+	return nil
+}
 
 // End verifies that Decide, a worker or a person makes the end that an append records: a final
 // failure is a dead letter or in an inbox, and no deadline ends a handoff that an authority could

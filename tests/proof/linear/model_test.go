@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
+	"github.com/agenthandoff/handoff/tests/verify"
 )
 
 // model is the sequential specification. The state of a handoff is the number of its appends so far;
@@ -113,7 +114,7 @@ func (l *ledger) allowsAppend(n int, op operation) bool {
 	if err != nil || folded.Phase != change.Record.State.Phase || folded.Closed != change.Record.State.Closed {
 		return false
 	}
-	if lifecycle.Check(s, change.Record.State, change.At) != nil {
+	if verify.Follows(s, change.Record.State, change.At) != nil {
 		return false
 	}
 	var want lifecycle.Step

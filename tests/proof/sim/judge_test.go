@@ -161,7 +161,7 @@ func (l *simulation) appended(p *process, ticket string, seq uint64, body []byte
 	if folded.Phase != after.Phase || folded.Closed != after.Closed || folded.Fence != after.Fence || folded.Attempt != after.Attempt || folded.Offer != after.Offer {
 		j.faultLocked("%s at %d: the events make %s of attempt %d, the state says %s of %d", ticket, seq, folded.Phase, folded.Attempt, after.Phase, after.Attempt)
 	}
-	if err := errors.Join(lifecycle.Check(before.state, after, time.Now()), verify.End(before.state, after), lifecycle.CheckRead(ticket, seq, &after)); err != nil {
+	if err := errors.Join(verify.Follows(before.state, after, time.Now()), verify.End(before.state, after), lifecycle.CheckRead(ticket, seq, &after)); err != nil {
 		j.faultLocked("%s at %d: %v", ticket, seq, err)
 	}
 	if err := lifecycle.CheckWriters(before.state, made.Events); err != nil {

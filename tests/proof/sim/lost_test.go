@@ -77,7 +77,7 @@ func (j *judge) closeLost(ctx context.Context, b *broker.Broker, h knownHead, go
 	case err != nil || !now.State.Closed || now.State.Outcome != s.Outcome || now.State.Held() || lifecycle.OfferStands(now.State):
 		j.faultLocked("%s had closed as %s, and after a loss is %s as %q (%v)", s.Ticket, s.Outcome, now.State.Phase, now.State.Outcome, err)
 	default:
-		if err := lifecycle.Check(protocol.State{}, now.State, now.At); err != nil {
+		if err := lifecycle.Check(now.State, now.At); err != nil {
 			j.faultLocked("%s after a loss: %v", s.Ticket, err)
 		}
 	}
