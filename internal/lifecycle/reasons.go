@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -116,73 +117,53 @@ func (r reason) factsOrNil() *p.Facts {
 
 func (r reason) words() string { return reasonWords(r.code, r.facts) }
 
+// reasonTexts describe the reasons of Decide. reasonWords puts in the facts.
+var reasonTexts = map[string]string{
+	reasonRefused:             "refused by {agent}",
+	ReasonAcknowledgeTimeout:  "{agent} had no live worker within {limit}",
+	ReasonClaimsLapsed:        "{agent} claimed it {count} times and never acknowledged it",
+	reasonQueueTimeout:        "{agent} did not take it within {limit}",
+	ReasonConditionTimeout:    "the question of {agent} was not answered within {limit}",
+	ReasonWorkTimeout:         "no result within the work timeout of {limit}",
+	ReasonProgressTimeout:     "no progress within the progress timeout of {limit}",
+	ReasonReturnTimeout:       "no return within the return timeout of {limit}{members}",
+	ReasonDeadline:            "the deadline passed{members}",
+	reasonTooFewBids:          "too few bids were made: {count} of {most}",
+	reasonReroutesExhausted:   "{causes}it was rerouted {count} times of at most {most}",
+	ReasonNoFitAgent:          "{causes}no other agent is fit",
+	ReasonConditionsExhausted: "{agent} asked {count} times, at most {most} are allowed",
+	ReasonAttemptsExhausted:   "{count} of {most} attempts failed",
+	ReasonCrashLoop:           "{count} of {most} attempts failed: each time its worker vanished",
+	reasonNoTaker:             "{causes}its policy ends it there",
+	reasonNoAuthority:         "{causes}no authority is left",
+	ReasonAggregated:          "{group}",
+	ReasonAggregation:         "{group}",
+	ReasonUndelivered:         "it could not be delivered to {agent}",
+	ReasonDenied:              "denied by {agent}",
+	ReasonApprovalDenied:      "{agent} did not approve it",
+	ReasonApprovalTimeout:     "{agent} did not approve or deny it within {limit}",
+	ReasonDeadlock:            "the handoffs that hold the slots of {agent} wait for it",
+	ReasonBreakerOpen:         "the breaker of {agent} is open",
+	ReasonBudgetExhausted:     "{budget}{forced}",
+	ReasonAgentBack:           "{agent} is available again",
+	ReasonSourceEnded:         "the attempt that handed it off ended without a result",
+	ReasonCancelled:           "cancelled on request{forced}",
+	reasonReturned:            "returned on request{forced}",
+}
+
 // reasonWords describes a reason of Decide. It returns an unknown code unchanged: a worker may name
 // its failure freely.
 func reasonWords(code string, f p.Facts) string {
-	switch code {
-	case reasonRefused:
-		return "refused by " + orItsAgent(f.Agent)
-	case ReasonAcknowledgeTimeout:
-		if f.Agent == "" {
-			return "no agent was found for it within " + limitWords(f)
-		}
-		return f.Agent + " had no live worker within " + limitWords(f)
-	case ReasonClaimsLapsed:
-		return fmt.Sprintf("%s claimed it %d times and never acknowledged it", orItsAgent(f.Agent), f.Count)
-	case reasonQueueTimeout:
-		return orItsAgent(f.Agent) + " did not take it within " + limitWords(f)
-	case ReasonConditionTimeout:
-		return "the question of " + orItsAgent(f.Agent) + " was not answered within " + limitWords(f)
-	case ReasonWorkTimeout:
-		return "no result within the work timeout of " + limitWords(f)
-	case ReasonProgressTimeout:
-		return "no progress within the progress timeout of " + limitWords(f)
-	case ReasonReturnTimeout:
-		return "no return within the return timeout of " + limitWords(f) + membersDone(f)
-	case ReasonDeadline:
-		return "the deadline passed" + membersDone(f)
-	case reasonTooFewBids:
-		return fmt.Sprintf("too few bids were made: %d of %d", f.Count, f.Limit)
-	case reasonReroutesExhausted:
-		return causeOf(f) + fmt.Sprintf("it was rerouted %d times of at most %d", f.Count, f.Limit)
-	case ReasonNoFitAgent:
-		return causeOf(f) + "no other agent is fit"
-	case ReasonConditionsExhausted:
-		return fmt.Sprintf("%s asked %d times, at most %d are allowed", orItsAgent(f.Agent), f.Count, f.Limit)
-	case ReasonAttemptsExhausted:
-		return fmt.Sprintf("%d of %d attempts failed", f.Count, f.Limit)
-	case ReasonCrashLoop:
-		return fmt.Sprintf("%d of %d attempts failed: each time its worker vanished", f.Count, f.Limit)
-	case reasonNoTaker:
-		return causeOf(f) + "its policy ends it there"
-	case reasonNoAuthority:
-		return causeOf(f) + "no authority is left"
-	case ReasonAggregated, ReasonAggregation:
-		return groupWords(f)
-	case ReasonUndelivered:
-		return "it could not be delivered to " + orItsAgent(f.Agent)
-	case ReasonDenied:
-		return "denied by " + orItsAgent(f.Agent)
-	case ReasonApprovalDenied:
-		return orItsAgent(f.Agent) + " did not approve it"
-	case ReasonApprovalTimeout:
-		return orItsAgent(f.Agent) + " did not approve or deny it within " + limitWords(f)
-	case ReasonDeadlock:
-		return "the handoffs that hold the slots of " + orItsAgent(f.Agent) + " wait for it"
-	case ReasonBreakerOpen:
-		return "the breaker of " + orItsAgent(f.Agent) + " is open"
-	case ReasonBudgetExhausted:
-		return budgetWords(f) + forcedWords(f)
-	case ReasonAgentBack:
-		return orItsAgent(f.Agent) + " is available again"
-	case ReasonSourceEnded:
-		return "the attempt that handed it off ended without a result"
-	case ReasonCancelled:
-		return "cancelled on request" + forcedWords(f)
-	case reasonReturned:
-		return "returned on request" + forcedWords(f)
+	text, known := reasonTexts[code]
+	switch {
+	case !known:
+		return code
+	case code == ReasonAcknowledgeTimeout && f.Agent == "":
+		text = "no agent was found for it within {limit}"
 	}
-	return code
+	return strings.NewReplacer("{agent}", cmp.Or(f.Agent, "its agent"), "{limit}", spanWords(f.LimitMS),
+		"{count}", strconv.Itoa(f.Count), "{most}", strconv.Itoa(f.Limit), "{causes}", causeOf(f), "{forced}", forcedWords(f),
+		"{members}", membersDone(f), "{group}", groupWords(f), "{budget}", budgetWords(f)).Replace(text)
 }
 
 // causeOf describes the causes, as the first half of a sentence.
@@ -229,10 +210,6 @@ func membersDone(f p.Facts) string {
 	}
 	return "; " + groupWords(f)
 }
-
-func orItsAgent(agent string) string { return cmp.Or(agent, "its agent") }
-
-func limitWords(f p.Facts) string { return spanWords(f.LimitMS) }
 
 // spanWords returns a span without its parts that are zero: 1m, not 1m0s.
 func spanWords(ms int64) string {
