@@ -78,7 +78,7 @@ func Connect(ctx context.Context, url, name string) (*Client, error) {
 // Close ends the connection. A worker of Work is to have ended before.
 func (c *Client) Close() error { return c.engine.Close() }
 
-// Session returns all operations. It is an api.Source, Holder and Reader, among others.
+// Session returns all operations. It is an api.Source and an api.Holder, among others.
 func (c *Client) Session() *api.Session { return c.session }
 
 // Submit hands a package over, and returns the state of the new handoff, with its ticket. The handoff

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/internal/explain"
-	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/lifecycle"
 	"github.com/agenthandoff/handoff/protocol"
 )
@@ -58,39 +56,6 @@ type Source interface {
 	// (lifecycle.QuestionOf); an answer to an earlier question is refused (CodeConflict). The
 	// caller is recorded as its author. lifecycle.MayAnswer decides whether the caller may answer.
 	Answer(ctx context.Context, ticket string, answer protocol.Answer) (protocol.State, error)
-}
-
-// Reader reads handoffs: their packages, histories, results and statistics.
-type Reader interface {
-	// Package returns the package of a handoff, as it is stored.
-	Package(ctx context.Context, ticket string) (json.RawMessage, error)
-	// History returns all changes, oldest first. If entries cannot be read, it returns the others,
-	// and a *broker.UnreadableError for the first unreadable one.
-	History(ctx context.Context, ticket string) ([]protocol.Change, error)
-	// Members returns the ends of a group's members, in the order of its recipients.
-	Members(ctx context.Context, ticket string) ([]protocol.MemberReturn, error)
-	// LateResults returns the results that came after their worker had lost its lease.
-	LateResults(ctx context.Context, ticket string) ([]broker.LateResult, error)
-	// List returns a page of handoffs. A caller that may not see all handoffs must filter by one of
-	// its names as source, agent or target.
-	List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error)
-	// Count counts handoffs. It has the same rule for the filter as List.
-	Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error)
-	// Figures returns success rates, durations and refusals. Figures and Series have the same rule
-	// for the filter as List.
-	Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error)
-	// Series returns counts and durations over time.
-	Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error)
-	// Position returns the position in the ledger that the index has reached.
-	Position(ctx context.Context, q ask.Question) (ask.Position, error)
-	// Find returns the one ticket that begins with a prefix of at least PrefixMin characters. It is
-	// refused if several do (CodeAmbiguous), and to a caller that may not see all handoffs, because
-	// such a caller knows its tickets.
-	Find(ctx context.Context, prefix string) (string, error)
-	// Family returns the handoffs of a family that the caller may see.
-	Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error)
-	// Why explains why a handoff waits. Its times are in the given zone.
-	Why(ctx context.Context, ticket string, zone *time.Location) (explain.Explanation, error)
 }
 
 // Cancel is the request to end a handoff.

@@ -25,7 +25,7 @@ import (
 
 // TestOperations: every method of an interface and of a Session has a row, and every row a method.
 func TestOperations(t *testing.T) {
-	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Reader](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Sharer](), reflect.TypeFor[api.Workers]()}
+	interfaces := []reflect.Type{reflect.TypeFor[api.Source](), reflect.TypeFor[api.Holder](), reflect.TypeFor[api.Approver](), reflect.TypeFor[api.Decider](), reflect.TypeFor[api.Sharer](), reflect.TypeFor[api.Workers]()}
 	rows := map[string]bool{}
 	for _, op := range api.Operations {
 		if rows[op.Group+"."+op.Name] = true; op.Roles == 0 || op.Repeat == "" || op.RequestBytesMax == 0 || op.Doc == "" {

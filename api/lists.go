@@ -19,27 +19,29 @@ import (
 
 // The operations of this file ask the index, some in addition to the ledger.
 
-// List implements Reader.
+// List returns a page of handoffs. A caller that may not see all handoffs must filter by one of
+// its names as source, agent or target.
 func (c *Session) List(ctx context.Context, q ask.ListQuery) (ask.ListAnswer, error) {
 	return unless(c.mayFilter("List", q.Filter), func() (ask.ListAnswer, error) { return c.s.cfg.Index.List(ctx, q) })
 }
 
-// Count implements Reader.
+// Count counts handoffs. It has the same rule for the filter as List.
 func (c *Session) Count(ctx context.Context, q ask.CountQuery) (ask.CountAnswer, error) {
 	return unless(c.mayFilter("Count", q.Filter), func() (ask.CountAnswer, error) { return c.s.cfg.Index.Count(ctx, q) })
 }
 
-// Figures implements Reader.
+// Figures returns success rates, durations and refusals. Figures and Series have the same rule
+// for the filter as List.
 func (c *Session) Figures(ctx context.Context, q ask.FiguresQuery) (ask.FiguresAnswer, error) {
 	return unless(c.mayFilter("Figures", q.Filter), func() (ask.FiguresAnswer, error) { return c.s.cfg.Index.Figures(ctx, q) })
 }
 
-// Series implements Reader.
+// Series returns counts and durations over time.
 func (c *Session) Series(ctx context.Context, q ask.SeriesQuery) (ask.SeriesAnswer, error) {
 	return unless(c.mayFilter("Series", q.Filter), func() (ask.SeriesAnswer, error) { return c.s.cfg.Index.Series(ctx, q) })
 }
 
-// Position implements Reader.
+// Position returns the position in the ledger that the index has reached.
 func (c *Session) Position(ctx context.Context, q ask.Question) (ask.Position, error) {
 	if err := c.may("Position"); err != nil {
 		return ask.Position{}, err
@@ -48,7 +50,9 @@ func (c *Session) Position(ctx context.Context, q ask.Question) (ask.Position, e
 	return answer.Position, err
 }
 
-// Find implements Reader.
+// Find returns the one ticket that begins with a prefix of at least PrefixMin characters. It is
+// refused if several do (CodeAmbiguous), and to a caller that may not see all handoffs, because
+// such a caller knows its tickets.
 func (c *Session) Find(ctx context.Context, prefix string) (string, error) {
 	if err := c.may("Find"); err != nil {
 		return "", err
@@ -90,7 +94,7 @@ func (c *Session) mayFilter(operation string, f ask.Filter) error {
 	return forbidden("filter", "selects handoffs that %s may not see: give a source, an agent or a target of its own", c.caller.Name)
 }
 
-// Family implements Reader.
+// Family returns the handoffs of a family that the caller may see.
 func (c *Session) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnswer, error) {
 	var err error
 	if q.Ticket, err = c.locate(ctx, "Family", q.Ticket); err != nil {
@@ -105,7 +109,7 @@ func (c *Session) Family(ctx context.Context, q ask.FamilyQuery) (ask.FamilyAnsw
 	return answer, err
 }
 
-// Why implements Reader.
+// Why explains why a handoff waits. Its times are in the given zone.
 func (c *Session) Why(ctx context.Context, ticket string, zone *time.Location) (explain.Explanation, error) {
 	ticket, err := c.locate(ctx, "Why", ticket)
 	if err != nil {

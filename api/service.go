@@ -90,7 +90,6 @@ type Session struct {
 var (
 	_ Source   = (*Session)(nil)
 	_ Holder   = (*Session)(nil)
-	_ Reader   = (*Session)(nil)
 	_ Approver = (*Session)(nil)
 	_ Sharer   = (*Session)(nil)
 	_ Decider  = (*Session)(nil)

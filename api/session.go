@@ -251,22 +251,23 @@ func (c *Session) Answer(ctx context.Context, ticket string, answer protocol.Ans
 	})
 }
 
-// Package implements Reader.
+// Package returns the package of a handoff, as it is stored.
 func (c *Session) Package(ctx context.Context, ticket string) (json.RawMessage, error) {
 	return readOf(ctx, c, "Package", ticket, c.s.b.Package)
 }
 
-// History implements Reader.
+// History returns all changes, oldest first. If entries cannot be read, it returns the others,
+// and a *broker.UnreadableError for the first unreadable one.
 func (c *Session) History(ctx context.Context, ticket string) ([]protocol.Change, error) {
 	return readOf(ctx, c, "History", ticket, c.s.b.History)
 }
 
-// LateResults implements Reader.
+// LateResults returns the results that came after their worker had lost its lease.
 func (c *Session) LateResults(ctx context.Context, ticket string) ([]broker.LateResult, error) {
 	return readOf(ctx, c, "LateResults", ticket, c.s.b.LateResults)
 }
 
-// Members implements Reader.
+// Members returns the ends of a group's members, in the order of its recipients.
 func (c *Session) Members(ctx context.Context, ticket string) ([]protocol.MemberReturn, error) {
 	state, err := c.find(ctx, "Members", ticket)
 	return unless(err, func() ([]protocol.MemberReturn, error) { return c.s.b.Members(ctx, state) })

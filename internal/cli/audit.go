@@ -100,7 +100,7 @@ func (f *auditFilter) keeps(r protocol.AuditRecord) bool {
 
 // handoffs calls fn with the tickets that are meant, those submitted last first,
 // and no more than limit of them (0 is all). It reports whether there are more.
-func (f *auditFilter) handoffs(ctx context.Context, r api.Reader, limit int, fn func(ticket string) error) (more bool, err error) {
+func (f *auditFilter) handoffs(ctx context.Context, r *api.Session, limit int, fn func(ticket string) error) (more bool, err error) {
 	if f.direct() {
 		for _, ticket := range f.Tickets {
 			if err := fn(ticket); err != nil {

@@ -291,7 +291,7 @@ func (a *app) valueWithMembers(ctx context.Context, from *source, s protocol.Sta
 }
 
 func (a *app) viewOf(ctx context.Context, from *source, s protocol.State) (dossier.StateView, error) {
-	v, err := dossier.StateWithMembers(ctx, from.reader(), s)
+	v, err := dossier.StateWithMembers(ctx, from.session, s)
 	if err == nil {
 		v.HandedOn, err = dossier.ChainOf(ctx, from, s)
 	}

@@ -110,7 +110,7 @@ func (f *listFlags) check(cmd *cobra.Command, _ []string) error {
 }
 
 // list prints a list, whole or up to a limit.
-func (a *app) list(ctx context.Context, r api.Reader, q ask.ListQuery, flags listFlags) error {
+func (a *app) list(ctx context.Context, r *api.Session, q ask.ListQuery, flags listFlags) error {
 	most := flags.Limit
 	if flags.All {
 		most = 0
@@ -148,7 +148,7 @@ func (a *app) list(ctx context.Context, r api.Reader, q ask.ListQuery, flags lis
 }
 
 // pages reads page after page, each as fresh as it is asked for; see ask.Pages.
-func pages(ctx context.Context, r api.Reader, q ask.ListQuery, most int, fresh freshness, fn func([]ask.Row) error) (stand ask.Position, cursor string, err error) {
+func pages(ctx context.Context, r *api.Session, q ask.ListQuery, most int, fresh freshness, fn func([]ask.Row) error) (stand ask.Position, cursor string, err error) {
 	return ask.Pages(ctx, r.List, q, most, func(page ask.ListAnswer) error {
 		if err := fresh.check(page.Position); err != nil {
 			return err
@@ -209,7 +209,7 @@ func rowWith(r ask.Row) string {
 func rowTask(r ask.Row) string { return cmp.Or(r.Description, r.Why) }
 
 // count prints how many handoffs there are.
-func (a *app) count(ctx context.Context, r api.Reader, q ask.CountQuery, fresh freshness) error {
+func (a *app) count(ctx context.Context, r *api.Session, q ask.CountQuery, fresh freshness) error {
 	answer, err := r.Count(ctx, q)
 	if err == nil {
 		err = fresh.check(answer.Position)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/agenthandoff/handoff/api"
 	"github.com/agenthandoff/handoff/broker"
-	"github.com/agenthandoff/handoff/internal/dossier"
 	natsgateway "github.com/agenthandoff/handoff/internal/gateway/nats"
 	"github.com/agenthandoff/handoff/internal/index/ask"
 	"github.com/agenthandoff/handoff/internal/jetstream"
@@ -165,14 +164,6 @@ func onList[T any](a *app, do func(*api.Session, context.Context) ([]T, error), 
 		all, err := do(s, ctx)
 		return printedList(a, all, err, print)
 	})
-}
-
-// reader returns the reader for views of handoffs; nil through a gateway, which has none.
-func (s *source) reader() dossier.Reader {
-	if s.session == nil {
-		return nil
-	}
-	return s.session
 }
 
 // status returns the state of a handoff, or of the last one of its chain.

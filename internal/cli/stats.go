@@ -240,7 +240,7 @@ func seriesQuery(d time.Duration, filter ask.Filter, now time.Time) (ask.SeriesQ
 }
 
 // series prints a series.
-func (a *app) series(ctx context.Context, r api.Reader, q ask.SeriesQuery, fresh freshness) error {
+func (a *app) series(ctx context.Context, r *api.Session, q ask.SeriesQuery, fresh freshness) error {
 	q.Question = fresh.ask()
 	answer, err := r.Series(ctx, q)
 	if err == nil {

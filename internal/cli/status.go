@@ -56,7 +56,7 @@ Exit codes: 0 the handoff exists, however it went; 3 no such ticket.`,
 				if err != nil {
 					return err
 				}
-				views, err := dossier.Members(ctx, s.reader(), state)
+				views, err := dossier.Members(ctx, s.session, state)
 				if err != nil {
 					return err
 				}

@@ -1,7 +1,7 @@
 // Package dossier has the views of handoffs for people and programs: a whole handoff, a tree, an
 // inbox, a history, a conversation.
 //
-// Views are made from a Reader of package api, so that all gateways show the same. Their JSON is
+// Views are made from a Session of package api, so that all gateways show the same. Their JSON is
 // the output of "handoff -o json".
 package dossier
 
@@ -95,11 +95,7 @@ func StateWithMembers(ctx context.Context, r Reader, s protocol.State) (StateVie
 const stuckPhase = "stuck"
 
 // Reader reads the states, results and queries that views need.
-type Reader interface {
-	api.Reader
-	ChainReader
-	Result(ctx context.Context, ticket string) (protocol.Result, protocol.State, error)
-}
+type Reader = *api.Session
 
 // readState reads the state of a handoff that another one names. The phase is empty for a handoff
 // that is about to be submitted, or that the ledger has dropped.
