@@ -105,18 +105,13 @@ func (g *group) endRest(grace time.Duration, silent <-chan struct{}, byItself bo
 		select {
 		case <-tick.C:
 		case <-silent:
-			end = earlier(end, time.Now().Add(restSilent))
 			silent = nil
+			if soon := time.Now().Add(restSilent); soon.Before(end) {
+				end = soon
+			}
 		}
 	}
 	g.kill()
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // deathBy names the signal that ended a program.

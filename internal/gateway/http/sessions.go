@@ -2,7 +2,6 @@ package httpgateway
 
 import (
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"slices"
@@ -35,9 +34,7 @@ type link struct {
 // NewLink adds a link to a file and returns its secret. It signs in as the token of a name, once,
 // within linkTimeout. The oldest of more than 100 links are removed.
 func NewLink(path, name string) (secret string, err error) {
-	var raw [tokenBytes]byte
-	_, _ = rand.Read(raw[:]) // which does not fail
-	secret = linkPrefix + base64.RawURLEncoding.EncodeToString(raw[:])
+	secret = newSecret(linkPrefix)
 	now := time.Now().UTC()
 	return secret, changeFile(path, func(file *tokenFile) error {
 		if !slices.ContainsFunc(file.Tokens, func(g Grant) bool { return g.Name == name }) {

@@ -153,6 +153,12 @@ func (t *Tokens) refresh() error {
 	return nil
 }
 
+func newSecret(prefix string) string {
+	var raw [tokenBytes]byte
+	_, _ = rand.Read(raw[:]) // which does not fail
+	return prefix + base64.RawURLEncoding.EncodeToString(raw[:])
+}
+
 func hashOf(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
@@ -192,9 +198,7 @@ func ListTokens(path string) ([]Grant, error) {
 
 // NewToken adds a token to a file, and returns it. It is not kept anywhere.
 func NewToken(path string, grant Grant) (token string, err error) {
-	var raw [tokenBytes]byte
-	_, _ = rand.Read(raw[:]) // which does not fail
-	token = tokenPrefix + base64.RawURLEncoding.EncodeToString(raw[:])
+	token = newSecret(tokenPrefix)
 	grant.SHA256, grant.Created = hashOf(token), time.Now().UTC().Truncate(time.Second)
 	if err := grant.validate(); err != nil {
 		return "", err

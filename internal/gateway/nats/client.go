@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -219,13 +220,8 @@ func (c *Client) request(ctx context.Context, gateway, verb string, header nats.
 
 // isTemporary reports whether the same request may have an answer a moment later.
 func isTemporary(err error) bool {
-	for _, known := range []error{nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
-		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded} {
-		if errors.Is(err, known) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{nats.ErrNoResponders, nats.ErrTimeout, context.DeadlineExceeded, nats.ErrDisconnected,
+		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded}, func(known error) bool { return errors.Is(err, known) })
 }
 
 // explainSilence adds the server's last error to a missing answer: a user without a permission gets

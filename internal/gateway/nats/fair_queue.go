@@ -2,6 +2,7 @@ package natsgateway
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -56,18 +57,16 @@ func (t *fairQueue) await(ctx context.Context, agent string, l *agentQueue, turn
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
-	for i, waiting := range l.waiting {
-		if waiting == turn {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			if len(l.waiting) == 0 {
-				t.withdraw(l)
-			}
-			t.mu.Unlock()
-			return context.Cause(ctx)
+	i := slices.Index(l.waiting, turn)
+	if i >= 0 {
+		if l.waiting = slices.Delete(l.waiting, i, i+1); len(l.waiting) == 0 {
+			t.withdraw(l)
 		}
 	}
-	t.mu.Unlock() // its turn came at the same moment
-	t.leave(agent)
+	t.mu.Unlock()
+	if i < 0 { // its turn came at the same moment
+		t.leave(agent)
+	}
 	return context.Cause(ctx)
 }
 
@@ -103,10 +102,5 @@ func (t *fairQueue) grant(l *agentQueue) {
 }
 
 func (t *fairQueue) withdraw(l *agentQueue) {
-	for i, other := range t.rotation {
-		if other == l {
-			t.rotation = append(t.rotation[:i], t.rotation[i+1:]...)
-			return
-		}
-	}
+	t.rotation = slices.DeleteFunc(t.rotation, func(other *agentQueue) bool { return other == l })
 }
