@@ -76,7 +76,7 @@ var person = protocol.Profile{ID: protocol.Human, Name: "a person"}
 
 // Agents returns all agents by name, and the person if any handoff waits for one.
 func (c *Session) Agents(ctx context.Context) ([]AgentStatus, error) {
-	d, err := c.directory(ctx, "Agents")
+	d, err := allowed(ctx, c, "Agents", c.s.b.Directory)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (c *Session) profile(ctx context.Context, operation, agent string) (protoco
 
 // Holders returns the workers of an agent, by their ids.
 func (c *Session) Holders(ctx context.Context, agent string) ([]protocol.Holder, error) {
-	d, err := c.directory(ctx, "Holders")
+	d, err := allowed(ctx, c, "Holders", c.s.b.Directory)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (c *Session) Holders(ctx context.Context, agent string) ([]protocol.Holder,
 
 // Queues returns the lanes that have offers, including those of names without an agent.
 func (c *Session) Queues(ctx context.Context) ([]broker.QueueStatus, error) {
-	return unless(c.may("Queues"), func() ([]broker.QueueStatus, error) { return c.s.b.Queues(ctx) })
+	return allowed(ctx, c, "Queues", c.s.b.Queues)
 }
 
 // PutAgent registers an agent or replaces its profile, and creates its queue.
@@ -276,7 +276,7 @@ const (
 )
 
 // FindAgents returns the agents whose profiles match the words of a task (lifecycle.Match), the
-// best first, at most most of them. A task has at most FindBytesMax bytes, and most is 1 to
+// best first. They are at most most. A task has at most FindBytesMax bytes, and most is 1 to
 // FindMax. If no match is certain, it also returns a *protocol.Error of CodeNoMatch, which
 // names the nearest agents.
 func (c *Session) FindAgents(ctx context.Context, task string, most int) (Matches, error) {
@@ -328,8 +328,8 @@ type Recommendations struct {
 // recommendSince is the age up to which ended handoffs count for a recommendation.
 const recommendSince = 30 * 24 * time.Hour
 
-// RecommendAgents ranks the agents that an agent may hand off to, for a task, or for any task
-// if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
+// RecommendAgents ranks the agents that an agent may hand off to. It does so for a task, or for
+// any task if that is empty. It ranks by the words of the task and by the ends of its handoffs to them
 // in the last 30 days (lifecycle.Recommend). It does not route handoffs.
 func (c *Session) RecommendAgents(ctx context.Context, from, task string, most int) (Recommendations, error) {
 	filter := ask.Filter{Source: []string{from}, Since: time.Now().Add(-recommendSince)}
@@ -449,7 +449,7 @@ func breakerOf(agent string, d *lifecycle.Directory, now time.Time) (BreakerStat
 
 // Breakers returns the breakers of all agents that have one, sorted by agent.
 func (c *Session) Breakers(ctx context.Context) ([]BreakerStatus, error) {
-	d, err := c.directory(ctx, "Breakers")
+	d, err := allowed(ctx, c, "Breakers", c.s.b.Directory)
 	if err != nil {
 		return nil, err
 	}

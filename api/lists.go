@@ -190,7 +190,7 @@ var needs = []Need{NeedStuck, NeedLate, NeedPerson, NeedApproval, NeedBudget, Ne
 // the tickets in also. Without an index the error is broker.ErrNoAnswer, and the answer covers
 // only also.
 func (c *Session) Attention(ctx context.Context, also []string) (Attention, error) {
-	d, err := c.directory(ctx, "Attention")
+	d, err := allowed(ctx, c, "Attention", c.s.b.Directory)
 	if err != nil {
 		return Attention{}, err
 	}

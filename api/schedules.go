@@ -84,7 +84,7 @@ func (c *Session) PutSchedule(ctx context.Context, r PutSchedule) (ScheduleStatu
 
 // Schedules lists the schedules by name, without their packages.
 func (c *Session) Schedules(ctx context.Context) ([]ScheduleStatus, error) {
-	d, err := c.directory(ctx, "Schedules")
+	d, err := allowed(ctx, c, "Schedules", c.s.b.Directory)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ func (c *Session) changeSchedule(ctx context.Context, operation, name string, pa
 	return scheduleStatusAt(s, c.s.b.Now()), nil
 }
 
-// RunSchedule submits the package of a schedule now, in addition to its instants, even if it is
-// paused or its previous handoff is open.
+// RunSchedule submits the package of a schedule now, in addition to its instants. The schedule
+// may be paused, and its previous handoff open.
 func (c *Session) RunSchedule(ctx context.Context, name string) (protocol.State, error) {
 	if err := c.may("RunSchedule"); err != nil {
 		return protocol.State{}, err

@@ -87,14 +87,7 @@ type Session struct {
 	caller Caller
 }
 
-var (
-	_ Source   = (*Session)(nil)
-	_ Holder   = (*Session)(nil)
-	_ Approver = (*Session)(nil)
-	_ Sharer   = (*Session)(nil)
-	_ Decider  = (*Session)(nil)
-	_ Workers  = (*Session)(nil)
-)
+var _ AgentOperations = (*Session)(nil)
 
 // unless calls do if there is no error yet.
 func unless[A any](err error, do func() (A, error)) (answer A, _ error) {
@@ -102,6 +95,11 @@ func unless[A any](err error, do func() (A, error)) (answer A, _ error) {
 		return answer, err
 	}
 	return do()
+}
+
+// allowed calls do for a caller that has a role for the operation.
+func allowed[A any](ctx context.Context, c *Session, operation string, do func(context.Context) (A, error)) (A, error) {
+	return unless(c.may(operation), func() (A, error) { return do(ctx) })
 }
 
 // may refuses a caller that has none of an operation's roles.
@@ -160,11 +158,6 @@ func (c *Session) mayAnswer(ctx context.Context, state protocol.State) (bool, er
 	}
 	may := func(name string) bool { return lifecycle.MayAnswer(state, name, directory) == nil }
 	return slices.ContainsFunc(c.caller.Agents, may) || slices.ContainsFunc(c.caller.Sources, may), nil
-}
-
-// directory checks the role for an operation and reads the directory.
-func (c *Session) directory(ctx context.Context, operation string) (*lifecycle.Directory, error) {
-	return unless(c.may(operation), func() (*lifecycle.Directory, error) { return c.s.b.Directory(ctx) })
 }
 
 func hidden(ticket string) error {

@@ -102,7 +102,7 @@ func (c *Session) PutRule(ctx context.Context, r PutRule) (RuleStatus, error) {
 
 // Rules lists the rules by name, without their templates.
 func (c *Session) Rules(ctx context.Context) (RuleList, error) {
-	d, err := c.directory(ctx, "Rules")
+	d, err := allowed(ctx, c, "Rules", c.s.b.Directory)
 	if err != nil {
 		return RuleList{}, err
 	}

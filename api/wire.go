@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,16 +138,10 @@ type claimRequest struct {
 }
 
 func claim(s *Session, ctx context.Context, r claimRequest) (Held, error) {
-	wait, err := waitLimit(r.WaitMS)
-	if err != nil {
-		return Held{}, err
-	}
-	lease, err := millis("lease_ms", r.LeaseMS, protocol.LeaseMaxMS)
-	if err != nil {
-		return Held{}, err
-	}
-	within, err := millis("ack_within_ms", r.AckWithinMS, protocol.AckWithinMaxMS)
-	if err != nil {
+	wait, err1 := waitLimit(r.WaitMS)
+	lease, err2 := millis("lease_ms", r.LeaseMS, protocol.LeaseMaxMS)
+	within, err3 := millis("ack_within_ms", r.AckWithinMS, protocol.AckWithinMaxMS)
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return Held{}, err
 	}
 	if len(r.Host) > protocol.NameBytesMax {

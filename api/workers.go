@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -429,12 +430,9 @@ type claimManyRequest struct {
 }
 
 func claimMany(s *Session, ctx context.Context, r claimManyRequest) (Claims, error) {
-	wait, err := waitLimit(r.WaitMS)
-	if err != nil {
-		return Claims{}, err
-	}
-	lease, err := millis("lease_ms", r.LeaseMS, protocol.LeaseMaxMS)
-	if err != nil {
+	wait, err1 := waitLimit(r.WaitMS)
+	lease, err2 := millis("lease_ms", r.LeaseMS, protocol.LeaseMaxMS)
+	if err := cmp.Or(err1, err2); err != nil {
 		return Claims{}, err
 	}
 	return s.ClaimMany(ctx, ClaimMany{Agent: r.Agent, Key: r.Key, Lease: lease, Most: r.Most, Wait: wait, Accept: r.Accept})

@@ -69,7 +69,7 @@ func (c *Session) Workspace(ctx context.Context, name string) (protocol.Workspac
 
 // Workspaces returns all workspaces, sorted by name.
 func (c *Session) Workspaces(ctx context.Context) ([]protocol.Workspace, error) {
-	return unless(c.may("Workspaces"), func() ([]protocol.Workspace, error) { return c.s.b.Workspaces(ctx) })
+	return allowed(ctx, c, "Workspaces", c.s.b.Workspaces)
 }
 
 // ResolveVariables sets variables from outside of the work, for example to settle contradictory
