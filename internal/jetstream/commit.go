@@ -115,18 +115,6 @@ func (j *Engine) readConfig(cfg jetstream.StreamConfig) {
 	}
 }
 
-// rereadConfig is readConfig after a reconnection: the node may have
-// restarted with another configuration.
-func (j *Engine) rereadConfig() {
-	ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
-	defer cancel()
-	asked := time.Now()
-	if stream, err := j.js.Stream(ctx, LedgerStream); err == nil {
-		j.readConfig(stream.CachedInfo().Config)
-		j.adoptPartitions(partitionsIn(stream.CachedInfo().Config.Metadata, asked))
-	}
-}
-
 // awaitAdmission waits until an append may be sent. It fails only if ctx ends or the engine is
 // closed. The caller may reuse the message in any case.
 func (c *committer) awaitAdmission(ctx context.Context, msg *nats.Msg) (admission, error) {

@@ -150,10 +150,12 @@ func (x *examination) account(ctx context.Context) error {
 func (x *examination) clock(ctx context.Context) error {
 	const tries = 5
 	for range tries {
-		r, _, err := askClock(ctx, x.nc)
+		asked := time.Now()
+		stream, err := x.js.Stream(ctx, LedgerStream)
 		if err != nil {
 			return err
 		}
+		r := readingOf(asked, stream.CachedInfo().TimeStamp)
 		if s := &x.d.Server; s.Within == 0 || r.within < s.Within {
 			s.Ahead, s.Within = r.engine.Sub(r.local), r.within
 		}

@@ -147,9 +147,7 @@ func (j *Engine) checkStreams(ctx context.Context, began time.Time) error {
 			stream, err := j.js.Stream(ctx, name)
 			switch {
 			case err == nil && name == LedgerStream:
-				j.clock.adopt(readingOf(asked, stream.CachedInfo().TimeStamp))
-				j.readConfig(stream.CachedInfo().Config)
-				j.adoptPartitions(partitionsIn(stream.CachedInfo().Config.Metadata, asked))
+				j.adoptLedger(asked, stream.CachedInfo())
 			case errors.Is(err, jetstream.ErrStreamNotFound) && slices.Contains(recreatedStreams, name):
 				lost = true
 				_ = j.recreate(ctx)
@@ -235,8 +233,7 @@ func (j *Engine) connectionChanged(up bool) {
 	j.link = make(chan struct{})
 	j.mu.Unlock()
 	if up {
-		j.start(j.rereadConfig)
-		j.readClock() // the server may be another, or this machine may have slept
+		j.readClock() // the server may be another or have another configuration, or this machine may have slept
 		j.notifyReconnected()
 	}
 }
@@ -399,9 +396,7 @@ func (j *Engine) readClock() {
 		defer j.clock.asking.Store(false)
 		ctx, cancel := context.WithTimeout(j.closing, tryTimeout)
 		defer cancel()
-		if r, m, err := askClock(ctx, j.nc); err == nil {
-			j.clock.adopt(r)
-			j.adoptPartitions(m)
+		if j.readLedger(ctx) == nil {
 			return
 		}
 		// Keep the old reading: otherwise every use of the clock would send a request.
@@ -416,22 +411,20 @@ func (j *Engine) readClock() {
 	}
 }
 
-// askClock requests the time from the server that leads the first partition of the ledger, because it
-// stamps the entries. The answer has the map of the partitions, too.
-func askClock(ctx context.Context, nc *nats.Conn) (reading, *partitionMap, error) {
+// readLedger reads the first ledger stream from the server that leads it, because that stamps the entries.
+func (j *Engine) readLedger(ctx context.Context) error {
 	asked := time.Now()
-	reply, err := nc.RequestWithContext(ctx, apiPrefix+"STREAM.INFO."+LedgerStream, nil)
-	if err != nil {
-		return reading{}, nil, err
+	stream, err := j.js.Stream(ctx, LedgerStream)
+	if err == nil {
+		j.adoptLedger(asked, stream.CachedInfo())
 	}
-	var info struct {
-		At     time.Time `json:"ts"`
-		Config struct {
-			Metadata map[string]string `json:"metadata"`
-		} `json:"config"`
-	}
-	if err := json.Unmarshal(reply.Data, &info); err != nil || info.At.IsZero() {
-		return reading{}, nil, fmt.Errorf("the answer of the server has no time: %w", err)
-	}
-	return readingOf(asked, info.At), partitionsIn(info.Config.Metadata, asked), nil
+	return err
+}
+
+// adoptLedger adopts the time of an answer about the first ledger stream, whether appends are to be
+// grouped, and the map of the partitions.
+func (j *Engine) adoptLedger(asked time.Time, info *jetstream.StreamInfo) {
+	j.clock.adopt(readingOf(asked, info.TimeStamp))
+	j.readConfig(info.Config)
+	j.adoptPartitions(partitionsIn(info.Config.Metadata, asked))
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -78,35 +77,25 @@ func (j *Engine) appendIn(ctx context.Context, p int, ticket string, after uint6
 	if err != nil || admitted.seq > 0 {
 		return admitted.seq, err
 	}
-	tried := false
-	return j.appendSingly(ctx, &msg.Msg, &admitted, func(ctx context.Context) (uint64, error) {
-		return j.judgeConflict(ctx, p, ticket, after, id)
-	}, func() bool {
-		again := tried
-		tried = true
-		return again && elsewhere()
-	})
-}
-
-// Settled implements broker.Engine.
-func (j *Engine) Settled(ticket string, seq uint64) { j.announcer.Settled(ticket, seq) }
-
-// appendSingly appends one message, and retries temporary failures.
-func (j *Engine) appendSingly(ctx context.Context, msg *nats.Msg, admitted *admission, judge func(context.Context) (uint64, error), elsewhere func() bool) (seq uint64, err error) {
 	defer admitted.release()
+	tried, seq := false, uint64(0)
 	err = j.retryBounded(ctx, func() (err error) {
-		if elsewhere() {
+		if tried && elsewhere() {
 			return errElsewhere
 		}
-		seq, err = j.publish(ctx, msg)
+		tried = true
+		seq, err = j.publish(ctx, &msg.Msg)
 		admitted.release()
 		if hasCode(err, codeConflict) {
-			seq, err = judge(ctx)
+			seq, err = j.judgeConflict(ctx, p, ticket, after, id)
 		}
 		return err
 	})
 	return seq, err
 }
+
+// Settled implements broker.Engine.
+func (j *Engine) Settled(ticket string, seq uint64) { j.announcer.Settled(ticket, seq) }
 
 // judgeConflict returns the successor of sequence after if it has the record id, otherwise
 // ErrConflict. An append that timed out may have been stored, and others may have followed it, so

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,24 +220,12 @@ func (j *Engine) partitionsChange() (*partitionMap, <-chan struct{}) {
 // partitions returns the number of partitions.
 func (j *Engine) partitions() int { return j.parts.Load().count() }
 
-// readPartitions reads the map from the engine.
-func (j *Engine) readPartitions(ctx context.Context) error {
-	return j.retryWithTimeout(ctx, func(ctx context.Context) error {
-		r, m, err := askClock(ctx, j.nc)
-		if err == nil {
-			j.clock.adopt(r)
-			j.adoptPartitions(m)
-		}
-		return err
-	})
-}
-
 // freshPartitions returns the map, read from the engine if the last reading is too old.
 func (j *Engine) freshPartitions(ctx context.Context) (*partitionMap, error) {
 	if m := j.parts.Load(); time.Since(m.read) < j.cfg.MapAge {
 		return m, nil
 	}
-	err := j.readPartitions(ctx)
+	err := j.retryWithTimeout(ctx, j.readLedger)
 	return j.parts.Load(), err
 }
 
@@ -338,9 +325,6 @@ func (j *Engine) eachPartition(fn func(p int) error) error {
 // ctx ends, and then waits for the others. run gets a mutex for the data that the functions share.
 func (j *Engine) whileGrowing(ctx context.Context, run func(ctx context.Context, p int, shared *sync.Mutex) error) error {
 	var shared sync.Mutex
-	if m, _ := j.partitionsChange(); m == nil {
-		return fmt.Errorf("%w: the partitions are not known", broker.ErrUnreachable)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup

@@ -46,7 +46,7 @@ func (j *Engine) partitionInfo(ctx context.Context, p int) (broker.LedgerInfo, e
 		}
 		info := stream.CachedInfo()
 		if p == 0 {
-			j.adoptPartitions(partitionsIn(info.Config.Metadata, asked))
+			j.adoptLedger(asked, info)
 		}
 		created, began, accepted := LedgerIdentity(info.Created, info.Config.Metadata)
 		base := broker.PartitionBase(p)

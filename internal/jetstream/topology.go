@@ -282,22 +282,14 @@ func EnsureTopology(ctx context.Context, nc *nats.Conn, t Topology) error {
 }
 
 func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) error {
-	var grown string // the map to be announced
-	err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) (err error) {
-		grown, err = t.grow(ctx, js)
-		return err
-	})
+	streams, err := t.wanted(ctx, js)
 	if err != nil {
 		return err
 	}
-	streams := t.streams(time.Now())
 	if t.Partitions > 1 { // the map of the others comes last
 		streams = append(streams[1:], streams[0])
 	}
 	for _, want := range streams {
-		if want.Name == LedgerStream && grown != "" {
-			want.Metadata[metaPartitions] = grown
-		}
 		if err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error { return ensureStream(ctx, js, want) }); err != nil {
 			return err
 		}
@@ -308,6 +300,21 @@ func ensureTopology(ctx context.Context, js jetstream.JetStream, t Topology) err
 		}
 	}
 	return nil
+}
+
+// wanted returns the streams, with the map of the partitions if that changes.
+func (t *Topology) wanted(ctx context.Context, js jetstream.JetStream) (streams []jetstream.StreamConfig, err error) {
+	err = retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error {
+		grown, err := t.grow(ctx, js)
+		if err != nil {
+			return err
+		}
+		if streams = t.streams(time.Now()); grown != "" {
+			streams[0].Metadata[metaPartitions] = grown
+		}
+		return nil
+	})
+	return streams, err
 }
 
 // grow sets t.Partitions to the number that there are, if it is 0, and returns the map for the metadata
@@ -395,12 +402,8 @@ func strongerConfig(have, want jetstream.StreamConfig) (jetstream.StreamConfig, 
 	out.Subjects = want.Subjects
 	if want.Metadata != nil {
 		out.Metadata = map[string]string{}
-		for k, v := range have.Metadata {
-			out.Metadata[k] = v
-		}
-		for k, v := range want.Metadata {
-			out.Metadata[k] = v
-		}
+		maps.Copy(out.Metadata, have.Metadata)
+		maps.Copy(out.Metadata, want.Metadata)
 		out.Metadata[metaReplicas] = strconv.Itoa(out.Replicas)
 	}
 	return out, nil
@@ -563,18 +566,12 @@ func PlanTopology(ctx context.Context, nc *nats.Conn, t Topology) ([]StreamPlan,
 	if err != nil {
 		return nil, err
 	}
-	var all []StreamPlan
-	var grown string
-	if err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) (err error) {
-		grown, err = t.grow(ctx, js)
-		return err
-	}); err != nil {
+	streams, err := t.wanted(ctx, js)
+	if err != nil {
 		return nil, err
 	}
-	for _, want := range t.streams(time.Now()) {
-		if want.Name == LedgerStream && grown != "" {
-			want.Metadata[metaPartitions] = grown
-		}
+	var all []StreamPlan
+	for _, want := range streams {
 		plan := StreamPlan{Stream: want.Name, Replicas: want.Replicas}
 		err := retryWhileTemporary(ctx, js, broker.TimeoutDefault, func(ctx context.Context) error {
 			stream, err := js.Stream(ctx, want.Name)
