@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -245,19 +246,13 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 		}
 		switch {
 		case errors.Is(err, errAtCapacity):
-			if err := o.delivery.Release(); err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+			return nil, cmp.Or(o.delivery.Release(), o.goneFor(err))
 		case errors.Is(err, errKeyFull):
 			o.releaseSlot(ctx, holder)
 			o.b.slots.rest(o.Agent, keyFullPause)
-			if err := o.delivery.Release(); err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+			return nil, cmp.Or(o.delivery.Release(), o.goneFor(err))
 		case errors.Is(err, errSlotTaken): // it is redelivered, in case the other is never accepted
-			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, err, ErrOfferGone)
+			return nil, o.goneFor(err)
 		case errors.Is(err, ErrOfferGone):
 			o.releaseSlot(ctx, holder)
 			o.b.freeKeyPlaces(ctx, o.taken, o.Ticket, o.b.slotOf(holder, o.Sequence), true)
@@ -266,10 +261,7 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 			return nil, err
 		case next.State.Gate != nil: // it waits for its limit
 			o.releaseSlot(ctx, holder)
-			if err := o.delivery.Remove(); err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, errAwaitsKey, ErrOfferGone)
+			return nil, cmp.Or(o.delivery.Remove(), o.goneFor(errAwaitsKey))
 		case next.State.Holder == "": // refused or conditional
 			return nil, o.delivery.Remove()
 		}
@@ -279,6 +271,11 @@ func (o *Offer) appendAnswer(ctx context.Context, holder protocol.Holder, answer
 		}
 		return claim, nil
 	}
+}
+
+// goneFor is the ErrOfferGone with a reason.
+func (o *Offer) goneFor(why error) error {
+	return fmt.Errorf("offer %d of %s: %w: %w", o.Sequence, o.Ticket, why, ErrOfferGone)
 }
 
 func (o *Offer) claimOf(holder protocol.Holder, head *Head) *Claim {
@@ -408,10 +405,7 @@ func (o *Offer) removeEnded(ctx context.Context, draft draft) error {
 			return err
 		}
 	}
-	if err := o.delivery.Remove(); err != nil {
-		return err
-	}
-	return fmt.Errorf("offer %d of %s is over: %w", o.Sequence, o.Ticket, ErrOfferGone)
+	return cmp.Or(o.delivery.Remove(), fmt.Errorf("offer %d of %s is over: %w", o.Sequence, o.Ticket, ErrOfferGone))
 }
 
 // refresh reads the head from the leader. If the leader does not know the handoff, or only an older

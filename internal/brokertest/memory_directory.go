@@ -22,9 +22,9 @@ type directory struct {
 	beatSeq     uint64
 	lastPresent map[string]time.Time
 	departures  map[int]chan protocol.Holder
-	slots       map[string]agentSlots
-	keys        map[string]keyUse
-	healths     map[string]agentHealth
+	slots       map[string]revised[protocol.Slots]
+	keys        map[string]revised[protocol.KeyUse]
+	healths     map[string]revised[agentHealth]
 	fleet       *protocol.Fleet // never changed once it is here
 	fleetRev    uint64
 	records     map[broker.RecordKey]fleetRecord
@@ -32,10 +32,33 @@ type directory struct {
 	rules       map[string]protocol.Rule     // likewise
 }
 
-// agentSlots are an agent's slots and their revision.
-type agentSlots struct {
-	taken protocol.Slots
+// revised is a value and its revision.
+type revised[V any] struct {
+	value V
 	rev   uint64
+}
+
+// replace replaces a value if rev is still its revision, and returns the next one.
+func replace[V any](all map[string]revised[V], key string, value V, rev uint64) (uint64, error) {
+	if all[key].rev != rev {
+		return 0, fmt.Errorf("after %d: %w", rev, broker.ErrConflict)
+	}
+	all[key] = revised[V]{value, rev + 1}
+	return rev + 1, nil
+}
+
+// with runs fn with the directory, if the connection is usable. what is for the error.
+func (m *Memory) with(ctx context.Context, what string, fn func(d *directory) error) error {
+	err := m.checkUsable(ctx)
+	if err == nil {
+		m.s.mu.Lock()
+		defer m.s.mu.Unlock()
+		err = fn(&m.s.directory)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
 }
 
 // snapshot is one connection's last view. The connection's lock guards it.
@@ -50,9 +73,9 @@ func (d *directory) init() {
 	d.beats = map[string]uint64{}
 	d.lastPresent = map[string]time.Time{}
 	d.departures = map[int]chan protocol.Holder{}
-	d.slots = map[string]agentSlots{}
-	d.keys = map[string]keyUse{}
-	d.healths = map[string]agentHealth{}
+	d.slots = map[string]revised[protocol.Slots]{}
+	d.keys = map[string]revised[protocol.KeyUse]{}
+	d.healths = map[string]revised[agentHealth]{}
 	d.records = map[broker.RecordKey]fleetRecord{}
 }
 
@@ -64,40 +87,33 @@ func (d *directory) stop() {
 
 // PutProfile implements broker.Engine.
 func (m *Memory) PutProfile(ctx context.Context, p protocol.Profile) error {
-	if err := m.checkUsable(ctx); err != nil {
-		return fmt.Errorf("put agent %s: %w", p.ID, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	m.s.directory.agents[p.ID] = &p
-	m.s.directory.revision++
-	return nil
+	return m.with(ctx, "put agent "+p.ID, func(d *directory) error {
+		d.agents[p.ID] = &p
+		d.revision++
+		return nil
+	})
 }
 
 // Profile implements broker.Engine.
-func (m *Memory) Profile(ctx context.Context, agent string) (protocol.Profile, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return protocol.Profile{}, fmt.Errorf("agent %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	p, ok := m.s.directory.agents[agent]
-	if !ok {
-		return protocol.Profile{}, fmt.Errorf("agent %s: %w", agent, broker.ErrNotFound)
-	}
-	return *p, nil
+func (m *Memory) Profile(ctx context.Context, agent string) (p protocol.Profile, err error) {
+	err = m.with(ctx, "agent "+agent, func(d *directory) error {
+		known, ok := d.agents[agent]
+		if !ok {
+			return broker.ErrNotFound
+		}
+		p = *known
+		return nil
+	})
+	return p, err
 }
 
 // RemoveProfile implements broker.Engine.
 func (m *Memory) RemoveProfile(ctx context.Context, agent string) error {
-	if err := m.checkUsable(ctx); err != nil {
-		return fmt.Errorf("remove agent %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	delete(m.s.directory.agents, agent)
-	m.s.directory.revision++
-	return nil
+	return m.with(ctx, "remove agent "+agent, func(d *directory) error {
+		delete(d.agents, agent)
+		d.revision++
+		return nil
+	})
 }
 
 // Beat implements broker.Engine. Presence lasts whole seconds, rounded up.
@@ -173,83 +189,66 @@ func (d *directory) updatePresence(agent string) {
 }
 
 // Holder implements broker.Engine.
-func (m *Memory) Holder(ctx context.Context, id string) (protocol.Holder, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return protocol.Holder{}, fmt.Errorf("holder %s: %w", id, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	h, ok := m.s.directory.holders[id]
-	if !ok {
-		return protocol.Holder{}, fmt.Errorf("holder %s: %w", id, broker.ErrNotFound)
-	}
-	return h, nil
+func (m *Memory) Holder(ctx context.Context, id string) (h protocol.Holder, err error) {
+	err = m.with(ctx, "holder "+id, func(d *directory) error {
+		known, ok := d.holders[id]
+		if !ok {
+			return broker.ErrNotFound
+		}
+		h = known
+		return nil
+	})
+	return h, err
 }
 
 // RemoveHolder implements broker.Engine.
 func (m *Memory) RemoveHolder(ctx context.Context, id string) error {
-	if err := m.checkUsable(ctx); err != nil {
-		return fmt.Errorf("remove holder %s: %w", id, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	m.s.directory.removeHolder(id)
-	return nil
+	return m.with(ctx, "remove holder "+id, func(d *directory) error {
+		d.removeHolder(id)
+		return nil
+	})
 }
 
 // Slots implements broker.Engine.
-func (m *Memory) Slots(ctx context.Context, agent string) (protocol.Slots, uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return nil, 0, fmt.Errorf("slots of %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	s := m.s.directory.slots[agent]
-	return maps.Clone(s.taken), s.rev, nil
+func (m *Memory) Slots(ctx context.Context, agent string) (slots protocol.Slots, rev uint64, err error) {
+	err = m.with(ctx, "slots of "+agent, func(d *directory) error {
+		slots, rev = maps.Clone(d.slots[agent].value), d.slots[agent].rev
+		return nil
+	})
+	return slots, rev, err
 }
 
 // PutSlots implements broker.Engine.
-func (m *Memory) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return 0, fmt.Errorf("put slots of %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	if s := m.s.directory.slots[agent]; s.rev != rev {
-		return 0, fmt.Errorf("slots of %s after %d: %w", agent, rev, broker.ErrConflict)
-	}
-	m.s.directory.slots[agent] = agentSlots{maps.Clone(slots), rev + 1}
-	return rev + 1, nil
+func (m *Memory) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (next uint64, err error) {
+	err = m.with(ctx, "put slots of "+agent, func(d *directory) (err error) {
+		next, err = replace(d.slots, agent, maps.Clone(slots), rev)
+		return err
+	})
+	return next, err
 }
 
 // Fleet implements broker.Engine.
-func (m *Memory) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return protocol.Fleet{}, 0, fmt.Errorf("settings of the fleet: %w", err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	d := &m.s.directory
-	if d.fleet == nil {
-		return protocol.Fleet{}, 0, nil
-	}
-	return *d.fleet, d.fleetRev, nil
+func (m *Memory) Fleet(ctx context.Context) (fleet protocol.Fleet, rev uint64, err error) {
+	err = m.with(ctx, "settings of the fleet", func(d *directory) error {
+		if d.fleet != nil {
+			fleet, rev = *d.fleet, d.fleetRev
+		}
+		return nil
+	})
+	return fleet, rev, err
 }
 
 // PutFleet implements broker.Engine.
-func (m *Memory) PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return 0, fmt.Errorf("put settings of the fleet: %w", err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	d := &m.s.directory
-	if d.fleetRev != rev {
-		return 0, fmt.Errorf("put settings of the fleet after %d: %w", rev, broker.ErrConflict)
-	}
-	d.fleet, d.fleetRev = &fleet, rev+1
-	d.revision++
-	return d.fleetRev, nil
+func (m *Memory) PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (next uint64, err error) {
+	err = m.with(ctx, "put settings of the fleet", func(d *directory) error {
+		if d.fleetRev != rev {
+			return fmt.Errorf("after %d: %w", rev, broker.ErrConflict)
+		}
+		d.fleet, d.fleetRev, next = &fleet, rev+1, rev+1
+		d.revision++
+		return nil
+	})
+	return next, err
 }
 
 // Directory implements broker.Engine. A cut connection keeps its last view,

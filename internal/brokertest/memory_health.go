@@ -2,7 +2,6 @@ package brokertest
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/agenthandoff/handoff/broker"
@@ -10,55 +9,47 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// agentHealth is an agent's health, its revision and when it expires.
+// agentHealth is an agent's health, and when it expires.
 type agentHealth struct {
-	health  protocol.Health
-	rev     uint64
+	protocol.Health
 	expires time.Time
 }
 
 // Health implements broker.Engine.
-func (m *Memory) Health(ctx context.Context, agent string) (protocol.Health, uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return protocol.Health{}, 0, fmt.Errorf("health of %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	h := m.s.directory.healths[agent]
-	if !time.Now().Before(h.expires) {
-		h.health = protocol.Health{}
-	}
-	return h.health, h.rev, nil
+func (m *Memory) Health(ctx context.Context, agent string) (h protocol.Health, rev uint64, err error) {
+	err = m.with(ctx, "health of "+agent, func(d *directory) error {
+		known := d.healths[agent]
+		if rev = known.rev; time.Now().Before(known.value.expires) {
+			h = known.value.Health
+		}
+		return nil
+	})
+	return h, rev, err
 }
 
 // PutHealth implements broker.Engine.
-func (m *Memory) PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (uint64, error) {
-	if err := m.checkUsable(ctx); err != nil {
-		return 0, fmt.Errorf("put health of %s: %w", agent, err)
-	}
-	m.s.mu.Lock()
-	defer m.s.mu.Unlock()
-	d := &m.s.directory
-	if last := d.healths[agent].rev; last != rev {
-		return 0, fmt.Errorf("put health of %s after %d: %w", agent, rev, broker.ErrConflict)
-	}
-	h.Agent = agent
-	d.healths[agent] = agentHealth{h, rev + 1, time.Now().Add(broker.HealthTTL(h, time.Now()))}
-	d.revision++
-	return rev + 1, nil
+func (m *Memory) PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (next uint64, err error) {
+	err = m.with(ctx, "put health of "+agent, func(d *directory) (err error) {
+		h.Agent = agent
+		if next, err = replace(d.healths, agent, agentHealth{h, time.Now().Add(broker.HealthTTL(h, time.Now()))}, rev); err == nil {
+			d.revision++
+		}
+		return err
+	})
+	return next, err
 }
 
 // healthSnapshot wants the store's lock held.
 func (d *directory) healthSnapshot() (all map[string]lifecycle.AgentHealth) {
 	now := time.Now()
 	for agent, h := range d.healths {
-		if h.health.IsZero() || !now.Before(h.expires) {
+		if h.value.IsZero() || !now.Before(h.value.expires) {
 			continue
 		}
 		if all == nil {
 			all = map[string]lifecycle.AgentHealth{}
 		}
-		all[agent] = lifecycle.AgentHealth{Health: h.health, Rev: h.rev}
+		all[agent] = lifecycle.AgentHealth{Health: h.value.Health, Rev: h.rev}
 	}
 	return all
 }
