@@ -56,7 +56,7 @@ type Observer interface {
 }
 
 // parts are the methods of an Engine that a Broker has unchanged: reads of the ledger, the blobs and
-// the queues, the presence of agents, and the bus. None of them appends.
+// the queues, the presence of agents, the settings, and the bus. None of them appends.
 type parts interface {
 	LedgerReader
 	Feed(ctx context.Context, ticket string) (hints <-chan uint64, stop func(), err error)
@@ -67,6 +67,7 @@ type parts interface {
 	Queues(ctx context.Context) ([]QueueStatus, error)
 	Holder(ctx context.Context, id string) (protocol.Holder, error)
 	RemoveHolder(ctx context.Context, id string) error
+	Fleet(ctx context.Context) (fleet protocol.Fleet, rev uint64, err error)
 	Reconnected(ctx context.Context) <-chan struct{}
 	Ask(ctx context.Context, verb string, question []byte) ([]byte, error)
 }
@@ -83,7 +84,7 @@ type Broker struct {
 	observer  Observer                 // nil: none
 	profiles  cache[*protocol.Profile] // nil: the agent did not exist
 	fleet     cache[*protocol.Fleet]   // nil: none
-	workflows cache[bool]              // whether a workflow has a workspace
+	workflows cache[string]            // the workspace of a workflow; empty: none
 	healths   cache[lifecycle.AgentHealth]
 	slots     slotWatch
 	keys      entries[protocol.KeyUse] // of limits, by key

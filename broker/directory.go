@@ -415,11 +415,6 @@ const sourceFresh = 10 * time.Second
 // by another process takes effect in this one after that time.
 const fleetFresh = 10 * time.Second
 
-// Fleet reads the settings of the fleet from the leader, and their revision: see Settings.
-func (b *Broker) Fleet(ctx context.Context) (protocol.Fleet, uint64, error) {
-	return b.engine.Fleet(ctx)
-}
-
 // PutFleet replaces the settings of the fleet if rev is still their revision, and returns the next
 // revision; ErrConflict. This process uses the new settings at once.
 func (b *Broker) PutFleet(ctx context.Context, fleet protocol.Fleet, rev uint64) (uint64, error) {

@@ -173,13 +173,9 @@ func (c *Claim) preparedChild(ctx context.Context, child keyed) (Prepared, error
 			return Prepared{}, err
 		}
 	}
-	if pkg.Workspace == "" && head.State.Workspace == "" && pkg.Context.WorkflowID != "" { // it joins like a submission
-		open, err := c.b.workspaceOpen(ctx, pkg.Context.WorkflowID)
-		if err != nil {
+	if pkg.Workspace == "" && head.State.Workspace == "" { // it joins like a submission
+		if pkg.Workspace, err = c.b.workspaceOf(ctx, pkg.Context.WorkflowID); err != nil {
 			return Prepared{}, err
-		}
-		if open {
-			pkg.Workspace = pkg.Context.WorkflowID
 		}
 	}
 	in, err := c.b.Prepare(ctx, pkg)

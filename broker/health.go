@@ -22,9 +22,6 @@ func HealthTTL(h protocol.Health, now time.Time) time.Duration {
 	return protocol.HealthTTL + max(0, h.OpenUntil.Sub(now)).Round(time.Second)
 }
 
-// healthFresh is how long this process uses an agent's health after reading it.
-const healthFresh = profileFresh
-
 // newerHealth adds newer cached entries to those of a snapshot, and drops those that the snapshot
 // has. It reports whether it added one. Usually no agent has a breaker, and the cache is empty.
 func (b *Broker) newerHealth(seen map[string]lifecycle.AgentHealth) (all map[string]lifecycle.AgentHealth, newer bool) {
@@ -64,7 +61,7 @@ func (b *Broker) addHealth(ctx context.Context, d *lifecycle.Directory, agent st
 	if agent == "" || d.BreakerPolicy(agent).Threshold == 0 { // the usual case
 		return nil
 	}
-	known, ok, _ := b.healths.lookup(agent, b.clock(), healthFresh)
+	known, ok, _ := b.healths.lookup(agent, b.clock(), profileFresh)
 	if !ok || fresh {
 		h, rev, err := b.health(ctx, agent)
 		if errors.Is(err, ErrNotAllowed) {

@@ -205,16 +205,11 @@ const ancestorsMax = 250
 // resolveWorkspace gives a submission the workspace of its workflow, if that was opened, and
 // refuses it if no place is free. Nothing is written: another submission may take the place first.
 func (b *Broker) resolveWorkspace(ctx context.Context, s *protocol.Summary) error {
-	named := s.Workspace != ""
-	if !named {
-		if s.WorkflowID == "" {
-			return nil
-		}
-		open, err := b.workspaceOpen(ctx, s.WorkflowID)
-		if err != nil || !open {
+	if s.Workspace == "" {
+		var err error
+		if s.Workspace, err = b.workspaceOf(ctx, s.WorkflowID); err != nil || s.Workspace == "" {
 			return err
 		}
-		s.Workspace = s.WorkflowID
 	}
 	if err := b.enterWorkspace(ctx, s.Workspace, s.Source, s.Parent); err != nil {
 		return err
@@ -269,20 +264,25 @@ func (b *Broker) enterWorkspace(ctx context.Context, name, agent, parent string)
 	return err
 }
 
-// workspaceOpen reports whether a workflow has a workspace, from a short-lived cache.
-func (b *Broker) workspaceOpen(ctx context.Context, name string) (bool, error) {
+// workspaceOf returns the workspace of a workflow, from a short-lived cache; empty if it has none.
+func (b *Broker) workspaceOf(ctx context.Context, workflow string) (string, error) {
+	if workflow == "" {
+		return "", nil
+	}
 	now := b.clock()
-	if open, known, _ := b.workflows.lookup(name, now, profileFresh); known {
-		return open, nil
+	if name, known, _ := b.workflows.lookup(workflow, now, profileFresh); known {
+		return name, nil
 	}
-	head, err := b.workspaceHead(ctx, name)
-	if errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) {
-		head, err = workspaceHead{}, nil
+	head, err := b.workspaceHead(ctx, workflow)
+	if err != nil && !errors.Is(err, &protocol.Error{Code: protocol.CodeUnsupported}) {
+		return "", err
 	}
-	if err == nil {
-		b.workflows.remember(name, head.Seq != 0, now, 0)
+	name := ""
+	if head.Seq != 0 {
+		name = workflow
 	}
-	return head.Seq != 0, err
+	b.workflows.remember(workflow, name, now, 0)
+	return name, nil
 }
 
 func joining(ticket string, s protocol.Summary, above string, wait time.Duration) lifecycle.Joining {

@@ -14,9 +14,6 @@ import (
 // gapsReadMax is how many gaps of the ledger are read again. Further gaps are only reported.
 const gapsReadMax = 100
 
-// gap is a range of sequences that reading the ledger skipped.
-type gap struct{ from, to uint64 }
-
 // VerifyLedger verifies every append up to the end of the ledger at the call: the hash chain of
 // every handoff, that each begins with a submission, that the events result in the states, that no
 // sequence is missing, and that every package and result in the object store has its digest.
@@ -41,7 +38,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 		p := broker.PartitionOf(submitted)
 		return submitted == 0 || p < len(parts) && submitted >= parts[p].First
 	}
-	var gaps []gap
+	var gaps []broker.Range // that reading the ledger skipped
 	var done broker.Cursor
 	reportProgress, last := throttle(progress), span.End().Count()
 	err = ledger.Entries(ctx, nil, func(e broker.Entry) error {
@@ -59,7 +56,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 			}
 		}
 		if e.Seq > next {
-			gaps = append(gaps, gap{next, e.Seq - 1})
+			gaps = append(gaps, broker.Range{From: next, To: e.Seq - 1})
 		}
 		done.Pass(e.Seq)
 		reportProgress(last-span.Behind(done), last)
@@ -70,7 +67,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 	}
 	for p, part := range parts {
 		if next := done.Next(p); next <= part.Last && part.First <= part.Last { // Entries skipped the end
-			gaps = append(gaps, gap{max(next, part.First), part.Last})
+			gaps = append(gaps, broker.Range{From: max(next, part.First), To: part.Last})
 		}
 		first := broker.PartitionBase(p) + 1
 		switch {
@@ -91,7 +88,7 @@ func VerifyLedger(ctx context.Context, ledger Ledger, progress func(seq, last ui
 
 // reportGap verifies the entries in a gap, which belong to no handoff, and reports the sequences
 // that the ledger lacks. It reads them only if read is true.
-func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, read bool) error {
+func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g broker.Range, read bool) error {
 	missing := func(from, to uint64) {
 		message := fmt.Sprintf("the entries %d to %d are not in the ledger", from, to)
 		if from == to {
@@ -99,27 +96,27 @@ func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, rea
 		}
 		c.report.addProblem(Problem{Kind: KindMissing, Seq: from, Message: message})
 	}
-	for read && g.from <= g.to {
+	for read && g.From <= g.To {
 		span, err := ledger.LedgerInfo(ctx)
 		if err != nil {
 			return err
 		}
 		from := span.End()
-		from[broker.PartitionOf(g.from)] = g.from
+		from[broker.PartitionOf(g.From)] = g.From
 		err = ledger.Tail(ctx, from, func(e broker.Entry) error {
-			if broker.PartitionOf(e.Seq) != broker.PartitionOf(g.from) {
+			if broker.PartitionOf(e.Seq) != broker.PartitionOf(g.From) {
 				return nil
 			}
-			if e.Seq > g.from { // their loss was accepted
-				missing(g.from, min(e.Seq-1, g.to))
+			if e.Seq > g.From { // their loss was accepted
+				missing(g.From, min(e.Seq-1, g.To))
 			}
-			if g.from = e.Seq; g.from > g.to {
+			if g.From = e.Seq; g.From > g.To {
 				return errTailDone
 			}
 			if err := c.verify(e, e.Seq, Problem{}); err != nil {
 				return err
 			}
-			if g.from = e.Seq + 1; g.from > g.to {
+			if g.From = e.Seq + 1; g.From > g.To {
 				return errTailDone
 			}
 			return nil
@@ -128,13 +125,13 @@ func (c *chainVerifier) reportGap(ctx context.Context, ledger Ledger, g gap, rea
 		case errors.Is(err, errTailDone):
 			return nil
 		case errors.Is(err, broker.ErrLedgerChanged): // nothing has that sequence
-			missing(g.from, g.to)
+			missing(g.From, g.To)
 			return nil
 		case err != nil:
 			return err
 		}
 	}
-	missing(g.from, g.to)
+	missing(g.From, g.To)
 	return nil
 }
 

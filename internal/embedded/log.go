@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,12 +57,7 @@ func (l *logger) reportRefusal(text string, args []any) bool {
 	if !refused {
 		return false
 	}
-	err := errors.New(text)
-	for _, arg := range args {
-		if cause, ok := arg.(error); ok {
-			err = cause
-		}
-	}
+	err := cmp.Or(errorIn(args), errors.New(text))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.reported {
@@ -69,6 +65,16 @@ func (l *logger) reportRefusal(text string, args []any) bool {
 		l.refused <- err // never blocks: reset has emptied it
 	}
 	return true
+}
+
+// errorIn returns the last error of a message's arguments; nil if there is none.
+func errorIn(args []any) (err error) {
+	for _, arg := range args {
+		if cause, ok := arg.(error); ok {
+			err = cause
+		}
+	}
+	return err
 }
 
 // reset prepares the logger for another server.
@@ -84,12 +90,7 @@ func (l *logger) reset() {
 
 // Fatalf keeps the error for Start to return. It does not end the process.
 func (l *logger) Fatalf(format string, args ...any) {
-	fatal := &fatalError{text: fmt.Sprintf(format, args...)}
-	for _, arg := range args {
-		if err, ok := arg.(error); ok {
-			fatal.cause = err
-		}
-	}
+	fatal := &fatalError{text: fmt.Sprintf(format, args...), cause: errorIn(args)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fatal = fatal

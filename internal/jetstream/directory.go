@@ -214,7 +214,7 @@ func (j *Engine) Departures(ctx context.Context) (<-chan protocol.Holder, error)
 	if err != nil {
 		return nil, fmt.Errorf("departures: %w", err)
 	}
-	return w.departures(ctx), nil
+	return w.departed.add(ctx, updatesMax), nil
 }
 
 // watchDirectory returns the watch, and starts it the first time.

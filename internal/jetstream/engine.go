@@ -81,8 +81,6 @@ type Engine struct {
 	mu                sync.Mutex
 	closed            bool
 	link              chan struct{} // closed and replaced at every change of the connection
-	listeners         map[int]chan struct{}
-	key               int
 	partsChanged      chan struct{} // closed and replaced when partitions are added
 	watching          bool          // see watchIdentity
 	pullers           map[string][]*puller
@@ -91,6 +89,8 @@ type Engine struct {
 	ackWaits          map[string]time.Duration // by agent, see KeepOffers
 	createdAt         map[string]time.Time     // when the streams that may be lost were created, see recordCreated
 	dir               *directoryWatch
+
+	reconnected listeners[struct{}]
 }
 
 var _ broker.Engine = (*Engine)(nil)
@@ -118,7 +118,7 @@ func open(ctx context.Context, nc *nats.Conn, cfg Config) (*Engine, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	j := &Engine{
 		nc: nc, js: js, cfg: cfg, acks: newAcks(nc), link: make(chan struct{}), partsChanged: make(chan struct{}),
-		listeners: map[int]chan struct{}{}, pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{}, ackWaits: map[string]time.Duration{}, mayNotMake: map[string]uint64{},
+		pullers: map[string][]*puller{}, taken: map[string]*atomic.Int64{}, configDriftWarned: map[string]bool{}, createdAt: map[string]time.Time{}, ackWaits: map[string]time.Duration{}, mayNotMake: map[string]uint64{},
 	}
 	for p := range j.commits {
 		j.commits[p] = newCommitter(j)
@@ -249,28 +249,45 @@ func (j *Engine) connectionChange() <-chan struct{} {
 func (j *Engine) Reconnected(ctx context.Context) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.key++
-	key, ch := j.key, make(chan struct{}, 1)
-	j.listeners[key] = ch
-	context.AfterFunc(ctx, func() {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		delete(j.listeners, key)
-	})
 	if !j.watching && !j.closed {
 		j.watching = true
 		j.wg.Go(j.watchIdentity)
 	}
+	return j.reconnected.add(ctx, 1)
+}
+
+func (j *Engine) notifyReconnected() { j.reconnected.notify(struct{}{}) }
+
+// listeners are channels of callers, each until its context ends.
+type listeners[T any] struct {
+	mu   sync.Mutex
+	each map[chan T]bool
+}
+
+func (l *listeners[T]) add(ctx context.Context, room int) <-chan T {
+	ch := make(chan T, room)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.each == nil {
+		l.each = map[chan T]bool{}
+	}
+	l.each[ch] = true
+	context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.each, ch)
+	})
 	return ch
 }
 
-func (j *Engine) notifyReconnected() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, ch := range j.listeners {
+// notify sends to each listener that has room: the others have something to read already.
+func (l *listeners[T]) notify(v T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for ch := range l.each {
 		select {
-		case ch <- struct{}{}:
-		default: // one is waiting to be read already
+		case ch <- v:
+		default:
 		}
 	}
 }

@@ -40,28 +40,14 @@ type directoryWatch struct {
 	ready   chan struct{} // closed with the first snapshot
 	refused chan struct{} // closed when the engine does not permit the watch
 
-	mu        sync.Mutex
-	refusal   error // set before refused is closed
-	listeners map[int]chan protocol.Holder
-	key       int
+	mu      sync.Mutex
+	refusal error // set before refused is closed
+
+	departed listeners[protocol.Holder]
 }
 
 func newDirectoryWatch(j *Engine) *directoryWatch {
-	return &directoryWatch{j: j, ready: make(chan struct{}), refused: make(chan struct{}), listeners: map[int]chan protocol.Holder{}}
-}
-
-func (w *directoryWatch) departures(ctx context.Context) <-chan protocol.Holder {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.key++
-	key, ch := w.key, make(chan protocol.Holder, updatesMax)
-	w.listeners[key] = ch
-	context.AfterFunc(ctx, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.listeners, key)
-	})
-	return ch
+	return &directoryWatch{j: j, ready: make(chan struct{}), refused: make(chan struct{})}
 }
 
 // run runs sessions until Close.
@@ -338,18 +324,7 @@ func (s *session) publishSnapshot() {
 	}
 	for id, h := range last.Holders {
 		if _, still := next.Holders[id]; !still {
-			s.w.notifyDeparted(h)
-		}
-	}
-}
-
-func (w *directoryWatch) notifyDeparted(h protocol.Holder) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, ch := range w.listeners {
-		select {
-		case ch <- h:
-		default: // no caller reads: best effort
+			s.w.departed.notify(h)
 		}
 	}
 }
