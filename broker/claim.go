@@ -85,8 +85,8 @@ func (c *Claim) reportWork(ctx context.Context, want wanted, decide func(protoco
 	})
 }
 
-// appendReport appends the step that decide returns, if this holder still has the handoff. want is the
-// part of the directory that the decision depends on.
+// appendReport appends the step that decide returns, if this holder still has the handoff. want is
+// the part of the directory that the decision depends on.
 func (c *Claim) appendReport(ctx context.Context, want wanted, decide func(protocol.State, lifecycle.Query) (lifecycle.Step, error)) error {
 	if err := c.lock(ctx); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/agenthandoff/handoff/protocol"
 )
 
-// records are the records of one kind, each with a body of its own: the package of a schedule, or the
-// template of a rule. They are changed by compare-and-set.
+// records are the records of one kind, each with a body of its own: the package of a schedule, or
+// the template of a rule. They are changed by compare-and-set.
 type records[R any] struct {
 	b          *Broker
 	kind, body RecordKind
@@ -47,8 +47,8 @@ func (c records[R]) none(name string) error {
 	return protocol.Errorf(protocol.CodeNotFound, "name", "no %s is called %s", c.kind, protocol.CutText(name, 64))
 }
 
-// Get reads a record from the leader, and its revision. If there is none, the error has CodeNotFound,
-// and the revision is the one to create it after.
+// Get reads a record from the leader, and its revision. If there is none, the error has
+// CodeNotFound, and the revision is the one to create it after.
 func (c records[R]) Get(ctx context.Context, name string) (r R, rev uint64, err error) {
 	body, rev, err := c.b.engine.Record(ctx, RecordKey{c.kind, name})
 	switch {
@@ -75,16 +75,16 @@ func (c records[R]) put(ctx context.Context, name string, r R, rev uint64) error
 	return err
 }
 
-// Change changes a record, again if another change came first. change reports whether there is anything
-// to write. It gets an instant of whole milliseconds.
+// Change changes a record, again if another change came first. change reports whether there is
+// anything to write. It gets an instant of whole milliseconds.
 func (c records[R]) Change(ctx context.Context, name string, change func(R, time.Time) (R, bool)) (R, error) {
 	return changeRecord(ctx, name, c.Get, c.put, func(r R) (R, bool) {
 		return change(r, c.b.Now().UTC().Truncate(time.Millisecond))
 	})
 }
 
-// replace stores the body of a record, and the record that next makes of the one before, if that exists
-// and is readable. It refuses another record if there are most.
+// replace stores the body of a record, and the record that next makes of the one before, if that
+// exists and is readable. It refuses another record if there are most.
 func (c records[R]) replace(ctx context.Context, name string, body []byte, next func(before R, exists bool) R) (R, error) {
 	exists := false
 	return changeRecord(ctx, name, func(ctx context.Context, name string) (R, uint64, error) {

@@ -226,7 +226,8 @@ func blockNumbers(dir string) (all []uint32, err error) {
 	return all, nil
 }
 
-// eachRecord calls fn with each record of a block and its offset. ok is false for bytes that are none.
+// eachRecord calls fn with each record of a block and its offset. ok is false for bytes that are
+// none.
 func (b *Block) eachRecord(buf []byte, partition int, fn func(at int, r storedRecord, ok bool)) error {
 	stream, prefix := jetstream.LedgerPartition(partition)
 	key := sha256.Sum256(fmt.Appendf(nil, "%s-%d", stream, b.Number))

@@ -90,7 +90,7 @@ func (j *Engine) RemoveHolder(ctx context.Context, id string) error {
 	return inContext(j.removeEntry(ctx, holderPrefix+id), "remove holder %s", id)
 }
 
-// inContext adds what failed to an error; nil stays nil.
+// inContext adds the operation that failed to an error; nil stays nil.
 func inContext(err error, format string, args ...any) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
@@ -146,8 +146,8 @@ func (j *Engine) removeEntry(ctx context.Context, subject string) error {
 	return err
 }
 
-// lastEntry reads the last entry at a subject, and its sequence, from the leader. The body is nil if it
-// was removed, and the sequence 0 if there never was one.
+// lastEntry reads the last entry at a subject, and its sequence, from the leader. The body is nil
+// if it was removed, and the sequence 0 if there never was one.
 func (j *Engine) lastEntry(ctx context.Context, stream, subject string) (body []byte, seq uint64, err error) {
 	msg, err := j.getMessage(ctx, stream, getRequest{LastFor: subject})
 	switch {
@@ -314,4 +314,43 @@ func (j *Engine) Slots(ctx context.Context, agent string) (protocol.Slots, uint6
 func (j *Engine) PutSlots(ctx context.Context, agent string, slots protocol.Slots, rev uint64) (uint64, error) {
 	seq, err := j.putEntry(ctx, slotsPrefix+agent, slots, &rev, 0)
 	return seq, inContext(err, "put slots of %s after %d", agent, rev)
+}
+
+// KeyUse implements broker.Engine. An unreadable entry counts as none: the next beats of the holders
+// restore their places.
+func (j *Engine) KeyUse(ctx context.Context, key string) (protocol.KeyUse, uint64, error) {
+	body, rev, err := j.lastEntry(ctx, holderStream, limitSubject(key))
+	if err != nil || body == nil {
+		return protocol.KeyUse{}, rev, inContext(err, "limit %s", key)
+	}
+	use, err := protocol.DecodeKeyUse(body)
+	if err == nil && use.Key != key {
+		err = fmt.Errorf("it is of another key, %q", use.Key)
+	}
+	if err != nil {
+		j.cfg.Log.Warn("use of a limit not readable; it is counted again", "key", key, "seq", rev, "err", err)
+		use = protocol.KeyUse{}
+	}
+	return use, rev, nil
+}
+
+// PutKeyUse implements broker.Engine. It retries a timeout for 12 s; if the earlier try was stored, it
+// returns ErrConflict.
+func (j *Engine) PutKeyUse(ctx context.Context, key string, use protocol.KeyUse, rev uint64) (uint64, error) {
+	use.Key = key
+	seq, err := j.putEntry(ctx, limitSubject(key), use, &rev, broker.KeyUseTTL(use, j.Now()))
+	return seq, inContext(err, "put limit %s after %d", key, rev)
+}
+
+// KeyUses implements broker.Engine.
+func (j *Engine) KeyUses(ctx context.Context) ([]protocol.KeyUse, error) {
+	var uses []protocol.KeyUse
+	err := j.eachSubject(ctx, holderStream, limitPrefix+"*", func(subject string) error {
+		body, _, err := j.lastEntry(ctx, holderStream, subject)
+		if use, unreadable := protocol.DecodeKeyUse(body); err == nil && unreadable == nil && limitSubject(use.Key) == subject {
+			uses = append(uses, use)
+		}
+		return err
+	})
+	return uses, inContext(err, "limits by key")
 }

@@ -428,7 +428,8 @@ func (j *Engine) readClock() {
 	}
 }
 
-// readLedger reads the first ledger stream from the server that leads it, because that stamps the entries.
+// readLedger reads the first ledger stream from the server that leads it, because that stamps the
+// entries.
 func (j *Engine) readLedger(ctx context.Context) error {
 	asked := time.Now()
 	stream, err := j.js.Stream(ctx, LedgerStream)

@@ -159,7 +159,8 @@ func (j *Engine) follow(ctx context.Context, stream string, cfg jetstream.Consum
 	}
 }
 
-// pause waits for a time, at least a millisecond, or until ctx, the engine or link ends; nil is no link.
+// pause waits for a time, at least a millisecond, or until ctx, the engine or link ends; nil is no
+// link.
 func (j *Engine) pause(ctx context.Context, d time.Duration, link <-chan struct{}) {
 	timer := time.NewTimer(max(d, time.Millisecond))
 	defer timer.Stop()

@@ -117,9 +117,9 @@ func (j *Engine) queues(ctx context.Context, p int) ([]broker.QueueStatus, error
 	return statuses, nil
 }
 
-// laneFloors are the floors of the lanes at the last look, by their filters: no offer comes to a lane
-// before its first one, so the next search for that begins there. This holds for one stream, and for a
-// connection: an engine that restarts may have lost its last offers.
+// laneFloors are the floors of the lanes at the last look, by their filters: no offer comes to a
+// lane before its first one, so the next search for that begins there. This holds for one stream,
+// and for a connection: an engine that restarts may have lost its last offers.
 type laneFloors struct {
 	created    time.Time // the stream
 	connection uint64

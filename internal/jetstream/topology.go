@@ -349,8 +349,8 @@ func (t *Topology) grow(ctx context.Context, js jetstream.JetStream) (string, er
 // deadline.
 const settlePatience = 30 * time.Second
 
-// retryWhileTemporary is retryUntilDone for at most settlePatience, if ctx has no deadline. An op that
-// the engine denies ends early.
+// retryWhileTemporary is retryUntilDone for at most settlePatience, if ctx has no deadline. An op
+// that the engine denies ends early.
 func retryWhileTemporary(ctx context.Context, js jetstream.JetStream, each time.Duration, op func(context.Context) error) error {
 	var denied denials
 	defer denied.follow(js.Conn())()
@@ -517,8 +517,8 @@ func ShowTopology(ctx context.Context, js jetstream.JetStream) ([]StreamStatus, 
 	return all, nil
 }
 
-// retryUntilDone retries op while its error is temporary, until ctx ends. Each try has its own timeout:
-// a request that is lost with a leader never gets an answer.
+// retryUntilDone retries op while its error is temporary, until ctx ends. Each try has its own
+// timeout: a request that is lost with a leader never gets an answer.
 func retryUntilDone(ctx context.Context, each time.Duration, op func(context.Context) error) error {
 	return backoff.Retry(func() error {
 		try, cancel := context.WithTimeout(ctx, each)
