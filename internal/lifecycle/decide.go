@@ -328,7 +328,8 @@ func stepRejected(s p.State, q Query, meta p.Meta) []p.Event {
 	return rerouteOrNoTaker(s, q, meta, p.OutcomeRejected, because(reasonRefused, s))
 }
 
-// rerouteOrNoTaker offers the handoff to another agent, or applies the policy for one that no agent takes.
+// rerouteOrNoTaker offers the handoff to another agent, or applies the policy for one without a
+// taker.
 func rerouteOrNoTaker(s p.State, q Query, meta p.Meta, outcome p.Outcome, why reason) []p.Event {
 	if events := reroute(s, q, meta, why); events != nil {
 		return events
