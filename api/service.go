@@ -224,7 +224,7 @@ func (r Roles) String() string {
 	return strings.Join(names, " or ")
 }
 
-// implied adds what a role includes.
+// implied adds the roles that a role includes.
 func (r Roles) implied() Roles {
 	if r&RoleAdmin != 0 {
 		r |= RoleOperator | RoleSubmitter | RoleWorker
