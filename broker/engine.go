@@ -311,8 +311,8 @@ type Healths interface {
 	// Health reads from the leader the recent results of the attempts of an agent, and their revision;
 	// a zero Health if it has none.
 	Health(ctx context.Context, agent string) (h protocol.Health, rev uint64, err error)
-	// PutHealth replaces it if rev is still its revision, and returns the next revision; ErrConflict.
-	// The entry expires after HealthTTL.
+	// PutHealth replaces the results of an agent if rev is still their revision, and returns the next
+	// revision; otherwise the error is ErrConflict. The entry expires after HealthTTL.
 	PutHealth(ctx context.Context, agent string, h protocol.Health, rev uint64) (uint64, error)
 }
 

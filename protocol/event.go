@@ -252,7 +252,7 @@ type Completed struct {
 	Usage  *Usage          `json:"usage,omitempty" words:"%"`
 	// SetAside is that of the result.
 	SetAside string `json:"set_aside,omitempty" redact:"text"`
-	// Vote is that of the result; only a group that asks for a majority uses it.
+	// Vote is the vote in the result; only a group that asks for a majority counts it.
 	Vote Vote `json:"vote,omitempty" redact:"-"`
 }
 

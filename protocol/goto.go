@@ -297,7 +297,7 @@ func (r *updateReader) list(field string, raw json.RawMessage) (list []json.RawM
 	return list
 }
 
-// tasks reads the next task; a second description stays where it is.
+// tasks reads the next task. Further descriptions remain in top, as variables.
 func (r *updateReader) tasks(field string, top map[string]json.RawMessage) {
 	for _, name := range []string{"next_task", "task", "task_description"} {
 		if r.task == nil {

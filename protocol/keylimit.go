@@ -221,7 +221,7 @@ func DecodeKeyUse(body []byte) (KeyUse, error) {
 		return KeyUse{}, err
 	}
 	if n := len(use.Key); n == 0 || n > LimitKeyBytesMax || len(use.Waiting) > KeyWaitingMax || len(use.Starts) > KeyRateMax || use.SpanMS < 0 || use.SpanMS > KeyPerMaxMS {
-		return KeyUse{}, Errorf(CodeInvalid, "limit", "has a key of %d bytes, %d starts in %d ms, and %d that wait", n, len(use.Starts), use.SpanMS, len(use.Waiting))
+		return KeyUse{}, Errorf(CodeInvalid, "limit", "has a key of %d bytes, %d starts, a span of %d ms and %d waiting handoffs: one of them is over its limit", n, len(use.Starts), use.SpanMS, len(use.Waiting))
 	}
 	for ticket := range use.Places {
 		if _, err := ParseTicket(ticket); err != nil {

@@ -117,8 +117,8 @@ func (l *lines) last() string {
 	return protocol.CutText(strings.TrimSpace(l.kept[len(l.kept)-1]), tailBytesMax)
 }
 
-// tail returns the last lines without secrets, the end of them if they are long. A program
-// that was ended has last lines too: no context ends this.
+// tail returns the last lines without secrets, or the end of these lines if they are long. It has no
+// context, since the lines of a program that was ended are wanted too.
 func (l *lines) tail() string {
 	text, err := l.redactor.Text(context.Background(), strings.Join(l.kept, "\n"))
 	if err != nil {

@@ -159,8 +159,8 @@ func (r *run) finishReport(c contexts, h Handoff, outcome, what string, cause, e
 	}
 }
 
-// countUnreported is the end of a report that the ledger never took. The core makes
-// up for it: by the lease if this worker ends, by the work timeout otherwise.
+// countUnreported counts a report that never reached the ledger. The core decides without it: when the
+// lease ends, if this worker ends, or else at the work timeout.
 func (r *run) countUnreported(what string, err error) {
 	r.w.counts.of("lost").Add(1)
 	r.log.Error("report not recorded", "report", what, "err", err)

@@ -14,7 +14,7 @@ import (
 // the client of a gateway. It is safe for concurrent use.
 type Session interface {
 	api.AgentOperations
-	// Reconnected receives, coalesced, after the connection came back.
+	// Reconnected receives a value after each reconnection; several unread ones are one.
 	Reconnected(ctx context.Context) <-chan struct{}
 }
 

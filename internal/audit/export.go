@@ -135,8 +135,8 @@ func (x *Export) flush() error {
 }
 
 const (
-	// filePattern matches the files of a directory of exports. Their names have the number of entries
-	// before them, plus one, so that they sort in their order: with one partition their first sequence.
+	// filePattern matches the files of a directory of exports. A name has the position of the first entry
+	// among all entries (in a ledger of one partition, its sequence), so the names sort like the files.
 	filePattern    = "audit-*.jsonl"
 	fileNameFormat = "audit-%020d.jsonl"
 	lockName       = "export.lock"

@@ -149,8 +149,8 @@ type httpCaller struct {
 	client             *http.Client
 }
 
-// httpPaths are the paths of the operations that have one of their own, and the field of the request
-// that is the body; "" is all but the lease.
+// httpPaths has the operations with a path of their own. body is the field of the request that is sent
+// as the body; "" sends all fields but the lease.
 var httpPaths = map[string]struct{ path, body string }{
 	"Submit": {"/v1/handoffs", "package"}, "Acknowledge": {"/v1/lease/acknowledge", "ack"}, "Heartbeat": {"/v1/lease/heartbeat", ""},
 	"Complete": {"/v1/lease/complete", "result"}, "Fail": {"/v1/lease/fail", ""}, "Release": {"/v1/lease/release", ""},

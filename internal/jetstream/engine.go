@@ -308,7 +308,7 @@ func (j *Engine) isClosed() bool { return j.closing.Err() != nil }
 // servers do not answer there.
 const NodeSubject = "handoff.node"
 
-// NodeHealth is a node's answer.
+// NodeHealth is the answer of a node to a request for its health.
 type NodeHealth struct {
 	Problem string `json:"problem,omitempty"` // why its disk refuses writes
 }

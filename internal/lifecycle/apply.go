@@ -623,7 +623,7 @@ func applySuspended(s *p.State, e *p.Suspended) error {
 	c := own(&s.Children)
 	awaited := p.Bits("").With(e.Children...)
 	if awaited.Without(c.Received) == "" || awaited.Without(c.Made) != "" || awaited.And(c.After) != "" {
-		return fmt.Errorf("%w: suspended for children %v, which do not exist, whose ends it has, or that begin with the result", ErrIllegal, e.Children)
+		return fmt.Errorf("%w: suspended for children %v: some do not exist, have already reported their ends, or begin only with the result", ErrIllegal, e.Children)
 	}
 	uncharge(s)
 	c.Awaited = awaited

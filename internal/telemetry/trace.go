@@ -152,7 +152,7 @@ func newExporter(ctx context.Context, protocol string, shortLived bool) (*otlptr
 	return otlptracehttp.New(ctx, options...)
 }
 
-// Observer is t for a broker.Config; nil where t is.
+// Observer returns t for a broker.Config: a nil interface if t is nil.
 func (t *Traces) Observer() broker.Observer {
 	if t == nil {
 		return nil

@@ -115,7 +115,7 @@ func (p *chunkStore) put(ctx context.Context, agent, token string, total, offset
 		return "", invalid(headerOffset, "is %d: the body has %d of %d bytes so far", offset, len(kept.body), kept.total)
 	case offset < len(kept.body):
 		if end := offset + len(body); end > len(kept.body) || !bytes.Equal(kept.body[offset:end], body) {
-			return "", protocol.Errorf(protocol.CodeConflict, headerOffset, "is of a part that is here already, and is another")
+			return "", protocol.Errorf(protocol.CodeConflict, headerOffset, "differs from the same part, which has arrived before")
 		}
 		return token, nil
 	}
