@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -155,8 +154,7 @@ func checkPatterns(field string, list []string) *Error {
 	if list != nil && len(list) == 0 {
 		return Errorf(CodeInvalid, field, "names no agent; leave it out for all of them")
 	}
-	return cmp.Or(atMost(field, len(list), patternsMax, "lists %d patterns"),
-		each(field, list, func(pattern *string) *Error { return checkPattern("", *pattern) }))
+	return checkList(field, list, patternsMax, "lists %d patterns", func(pattern *string) *Error { return checkPattern("", *pattern) })
 }
 
 // checkPattern checks the id of an agent, or a prefix of ids.

@@ -132,8 +132,7 @@ func (b *Bid) Validate() error {
 		optionalBetween("cost_micros", b.CostMicros, 0, MaxCostMicrosMax),
 		optionalBetween("eta_ms", b.ETAMS, 0, EstimateMaxMS),
 		zeroOrBetween("valid_ms", b.ValidMS, 1, DeadlineMaxMS),
-		atMost("conditions", len(b.Conditions), bidConditionsMax, "lists %d conditions"),
-		each("conditions", b.Conditions, func(words *string) *Error { return notLonger("", *words, bidConditionBytesMax) }),
+		checkList("conditions", b.Conditions, bidConditionsMax, "lists %d conditions", func(words *string) *Error { return notLonger("", *words, bidConditionBytesMax) }),
 	); err != nil {
 		return err
 	}

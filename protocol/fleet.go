@@ -54,7 +54,7 @@ type ComplexityRule struct {
 }
 
 func checkComplexity(rules []ComplexityRule) *Error {
-	return cmp.Or(atMost("complexity", len(rules), complexityRulesMax, "lists %d rules"), each("complexity", rules, (*ComplexityRule).check))
+	return checkList("complexity", rules, complexityRulesMax, "lists %d rules", (*ComplexityRule).check)
 }
 
 func (r *ComplexityRule) check() *Error {

@@ -140,11 +140,7 @@ func checkApprovalTime(field string, ms int64, on ApprovalTimeout) *Error {
 }
 
 func checkApprovalRules(rules []ApprovalRule) *Error {
-	return cmp.Or(
-		atMost("approvals", len(rules), approvalRulesMax, "lists %d rules"),
-		each("approvals", rules, (*ApprovalRule).check),
-		distinct("approvals", rules, ".name", func(r *ApprovalRule) string { return r.Name }),
-	)
+	return checkNamed("approvals", rules, approvalRulesMax, "lists %d rules", (*ApprovalRule).check, ".name", func(r *ApprovalRule) string { return r.Name })
 }
 
 // check checks the condition of a rule. at is the prefix of its fields.

@@ -49,11 +49,7 @@ const (
 
 // checkKeyLimits checks limits by key.
 func checkKeyLimits(field string, limits []KeyLimit) *Error {
-	return cmp.Or(
-		atMost(field, len(limits), KeyLimitsMax, "lists %d limits"),
-		each(field, limits, (*KeyLimit).check),
-		distinct(field, limits, ".key", func(l *KeyLimit) string { return l.Key }),
-	)
+	return checkNamed(field, limits, KeyLimitsMax, "lists %d limits", (*KeyLimit).check, ".key", func(l *KeyLimit) string { return l.Key })
 }
 
 func (l *KeyLimit) check() *Error {

@@ -128,11 +128,7 @@ const (
 var experimentUnits = []ExperimentUnit{UnitTicket, UnitConversation, UnitWorkflow}
 
 func checkExperiments(all []Experiment) *Error {
-	return cmp.Or(
-		atMost("experiments", len(all), experimentsMax, "lists %d experiments"),
-		each("experiments", all, (*Experiment).check),
-		distinct("experiments", all, ".name", func(e *Experiment) string { return e.Name }),
-	)
+	return checkNamed("experiments", all, experimentsMax, "lists %d experiments", (*Experiment).check, ".name", func(e *Experiment) string { return e.Name })
 }
 
 func (e *Experiment) check() *Error {
@@ -142,10 +138,7 @@ func (e *Experiment) check() *Error {
 	if n := len(e.Variants); n < 1 || n > variantsMax {
 		return Errorf(CodeInvalid, "variants", "must be from 1 to %d, not %d", variantsMax, n)
 	}
-	if err := cmp.Or(
-		each("variants", e.Variants, (*Variant).check),
-		distinct("variants", e.Variants, ".name", func(v *Variant) string { return v.Name }),
-	); err != nil {
+	if err := checkNamed("variants", e.Variants, variantsMax, "lists %d", (*Variant).check, ".name", func(v *Variant) string { return v.Name }); err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(e.Variants, func(v Variant) bool { return v.Weight > 0 }) {

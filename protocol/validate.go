@@ -198,16 +198,12 @@ func checkTarget(field string, t Target, source string) *Error {
 
 func checkAgents(p *Package) *Error {
 	const field = "target.agents"
-	all := p.Target.Agents
-	if err := atMost(field, len(all), AgentsMax, "names %d agents"); err != nil {
-		return err
-	}
-	return cmp.Or(each(field, all, func(agent *string) *Error {
+	return checkNamed(field, p.Target.Agents, AgentsMax, "names %d agents", func(agent *string) *Error {
 		if *agent == p.Source {
 			return Errorf(CodeConflict, "", "is the source itself; an agent cannot hand off to itself")
 		}
 		return checkAgent("", *agent)
-	}), distinct(field, all, "", itself))
+	}, "", itself)
 }
 
 func checkTask(field string, t *Task) *Error {
@@ -314,21 +310,14 @@ func checkNumbers(p *Package) *Error {
 // checkDeciders checks the deciders; each may occur once.
 func checkDeciders(names []string) *Error {
 	const field = "autonomy_budget.deciders"
-	return cmp.Or(
-		atMost(field, len(names), DecidersMax, "names %d agents"),
-		each(field, names, func(name *string) *Error { return checkID("", *name) }),
-		distinct(field, names, "", itself),
-	)
+	return checkNamed(field, names, DecidersMax, "names %d agents", func(name *string) *Error { return checkID("", *name) }, "", itself)
 }
 
 func checkRequirements(p *Package) *Error {
 	const field = "required_capabilities"
-	return cmp.Or(
-		atMost(field, len(p.RequiredCapabilities), RequiredCapabilitiesMax, "lists %d capabilities"),
-		each(field, p.RequiredCapabilities, func(c *RequiredCapability) *Error {
-			return cmp.Or(checkID("id", c.ID), checkProficiency("min_proficiency", c.MinProficiency))
-		}),
-	)
+	return checkList(field, p.RequiredCapabilities, RequiredCapabilitiesMax, "lists %d capabilities", func(c *RequiredCapability) *Error {
+		return cmp.Or(checkID("id", c.ID), checkProficiency("min_proficiency", c.MinProficiency))
+	})
 }
 
 func checkWellFormed(p *Package) *Error {
@@ -353,10 +342,7 @@ func checkMembers(p *Package) *Error {
 	if p.Members != nil && len(p.Members) == 0 {
 		return Errorf(CodeMissing, "members", "is present but empty; leave it out or fill it in")
 	}
-	return cmp.Or(
-		atMost("members", len(p.Members), ChildrenMax, "lists %d members"),
-		each("members", p.Members, func(m *Member) *Error { return m.check(p.Source) }),
-	)
+	return checkList("members", p.Members, ChildrenMax, "lists %d members", func(m *Member) *Error { return m.check(p.Source) })
 }
 
 func (m *Member) check(source string) *Error {
@@ -720,12 +706,29 @@ func zeroOrBetween[N int | int64](field string, n N, least, most int64) *Error {
 	return between(field, n, least, most)
 }
 
-// atMost refuses a list with more than so many items; it says how many there are of which.
+// atMost refuses a list with too many items. has is its number of items in words, such as "has %d rules".
 func atMost(field string, n, most int, has string) *Error {
 	if n > most {
 		return Errorf(CodeTooLarge, field, "%s, at most %d are allowed", fmt.Sprintf(has, n), most)
 	}
 	return nil
+}
+
+// checkList checks the number of items of a list, and then each. It stops at the first fault, so that a
+// list over its limit costs nothing more.
+func checkList[T any](field string, list []T, most int, has string, check func(item *T) *Error) *Error {
+	if err := atMost(field, len(list), most, has); err != nil {
+		return err
+	}
+	return each(field, list, check)
+}
+
+// checkNamed is checkList for items of which no two may have the same name.
+func checkNamed[T any](field string, list []T, most int, has string, check func(item *T) *Error, name string, nameOf func(item *T) string) *Error {
+	if err := checkList(field, list, most, has, check); err != nil {
+		return err
+	}
+	return distinct(field, list, name, nameOf)
 }
 
 // each checks the items of a list.
@@ -740,6 +743,9 @@ func each[T any](field string, list []T, check func(item *T) *Error) *Error {
 
 // distinct refuses an item whose name an earlier one has. field is that of the name in the item.
 func distinct[T any](field string, list []T, name string, nameOf func(item *T) string) *Error {
+	if len(list) < 2 {
+		return nil
+	}
 	seen := make(map[string]bool, len(list))
 	for i := range list {
 		of := nameOf(&list[i])

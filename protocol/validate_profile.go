@@ -51,13 +51,9 @@ func (p *Profile) checkSize() *Error {
 }
 
 func checkCapabilities(list []Capability) *Error {
-	return cmp.Or(
-		atMost("capabilities", len(list), capabilitiesMax, "lists %d capabilities"),
-		each("capabilities", list, func(c *Capability) *Error {
-			return cmp.Or(checkID("id", c.ID), checkProficiency("proficiency", c.Proficiency))
-		}),
-		distinct("capabilities", list, ".id", func(c *Capability) string { return c.ID }),
-	)
+	return checkNamed("capabilities", list, capabilitiesMax, "lists %d capabilities", func(c *Capability) *Error {
+		return cmp.Or(checkID("id", c.ID), checkProficiency("proficiency", c.Proficiency))
+	}, ".id", func(c *Capability) string { return c.ID })
 }
 
 // CheckAckWithin checks the requested time to acknowledge a claim; 0 requests none.
@@ -159,9 +155,9 @@ func notLonger[T ~string | ~[]byte](field string, text T, most int) *Error {
 }
 
 func checkNeeds(field string, needs []string) *Error {
-	return cmp.Or(atMost(field, len(needs), needsMax, "lists %d needs"), each(field, needs, func(need *string) *Error {
+	return checkList(field, needs, needsMax, "lists %d needs", func(need *string) *Error {
 		return cmp.Or(required("", *need), notLonger("", *need, NeedBytesMax))
-	}))
+	})
 }
 
 // Validate checks a normalized result: its status and content type, that a text is text, counts,
