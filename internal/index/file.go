@@ -109,3 +109,10 @@ func (st *store) checkFiles(record bool) error {
 	}
 	return nil
 }
+
+// logSize returns the recorded size of the log.
+func (st *store) logSize() int64 {
+	st.files.Lock()
+	defer st.files.Unlock()
+	return st.sizes[1]
+}

@@ -395,7 +395,7 @@ func (st *store) addIndexes(ctx context.Context) error {
 // checkpoint copies the log into the file once it is longer than most. It checks the files first:
 // in a file that was cut short, it would leave a hole.
 func (st *store) checkpoint(ctx context.Context, most int64) error {
-	if err := st.checkFiles(true); err != nil || st.sizes[1] <= most { // of the log
+	if err := st.checkFiles(true); err != nil || st.logSize() <= most {
 		return err
 	}
 	var busy, frames, copied int64
