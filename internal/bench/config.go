@@ -153,10 +153,8 @@ type Config struct {
 	// Rounds is the number of rounds, alternating with the baseline. Default 1.
 	Rounds int `flag:"rounds" doc:"do it all {N} times, and take medians"`
 
-	// Profile and MemProfile are files for a CPU profile of the measurement of
-	// the first round, and a heap profile at its end; "" is none.
-	Profile    string `flag:"profile" doc:"write a CPU profile of the measurement to {FILE}"`
-	MemProfile string `flag:"memprofile" doc:"write a profile of the allocations to {FILE}"`
+	// Profile is a file for a CPU profile of the measurement of the first round; "" writes none.
+	Profile string `flag:"profile" doc:"write a CPU profile of the measurement to {FILE}"`
 
 	// Progress receives lines on the progress of the run; nil discards them.
 	Progress func(line string)

@@ -642,7 +642,7 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	counters, err := r.readCounters(ctx)
-	err = errors.Join(err, w.writeProfiles())
+	err = errors.Join(err, w.endProfile())
 	if err != nil {
 		return Figures{}, err
 	}
@@ -659,20 +659,13 @@ func (w *window) end(ctx context.Context) (Figures, error) {
 	}, nil
 }
 
-// writeProfiles writes the profiles of the configuration.
-func (w *window) writeProfiles() (err error) {
-	if w.profile != nil {
-		pprof.StopCPUProfile()
-		err = w.profile.Close()
+// endProfile writes the CPU profile, if there is one.
+func (w *window) endProfile() error {
+	if w.profile == nil {
+		return nil
 	}
-	if w.r.cfg.MemProfile == "" || w.r.n != 1 {
-		return err
-	}
-	f, failed := os.Create(w.r.cfg.MemProfile)
-	if failed != nil {
-		return errors.Join(err, failed)
-	}
-	return errors.Join(err, pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
+	pprof.StopCPUProfile()
+	return w.profile.Close()
 }
 
 // engineFigures computes the work of the engine for each handoff between two readings.

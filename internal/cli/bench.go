@@ -109,7 +109,7 @@ func (a *app) bench(ctx context.Context, cfg bench.Config) error {
 
 // completeBench completes the values of the flags: 0 is the default there, and none at all here.
 func (a *app) completeBench(cfg *bench.Config) {
-	cfg.Dir, cfg.Profile, cfg.MemProfile = a.path(cfg.Dir), a.path(cfg.Profile), a.path(cfg.MemProfile)
+	cfg.Dir, cfg.Profile = a.path(cfg.Dir), a.path(cfg.Profile)
 	if cfg.Warmup == 0 {
 		cfg.Warmup = -1
 	}
