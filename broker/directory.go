@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -448,4 +450,23 @@ func (b *Broker) recentFleet(ctx context.Context) (*protocol.Fleet, error) {
 	}
 	b.fleet.remember(protocol.FleetKey, fleet, now, count)
 	return fleet, nil
+}
+
+// EntryIn decodes an entry that has its own name, and at most bytesMax bytes.
+func EntryIn[R any, P interface {
+	*R
+	Validate() error
+}](kind, name string, body []byte, bytesMax int, nameOf func(P) string) (R, error) {
+	var r R
+	if len(body) > bytesMax {
+		return r, protocol.Errorf(protocol.CodeTooLarge, kind, "%s", protocol.OverSize(len(body), bytesMax))
+	}
+	err := json.Unmarshal(body, &r)
+	if err == nil {
+		err = P(&r).Validate()
+	}
+	if own := nameOf(&r); err == nil && own != name {
+		err = fmt.Errorf("it is of another %s, %q", kind, own)
+	}
+	return r, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/agenthandoff/handoff/internal/lifecycle"
@@ -21,25 +20,6 @@ type records[R any] struct {
 	most       int    // records
 	decode     func(name string, body []byte) (R, error)
 	count      func(*lifecycle.Directory) int
-}
-
-// EntryIn decodes an entry that has its own name, and at most bytesMax bytes.
-func EntryIn[R any, P interface {
-	*R
-	Validate() error
-}](kind, name string, body []byte, bytesMax int, nameOf func(P) string) (R, error) {
-	var r R
-	if len(body) > bytesMax {
-		return r, protocol.Errorf(protocol.CodeTooLarge, kind, "%s", protocol.OverSize(len(body), bytesMax))
-	}
-	err := json.Unmarshal(body, &r)
-	if err == nil {
-		err = P(&r).Validate()
-	}
-	if own := nameOf(&r); err == nil && own != name {
-		err = fmt.Errorf("it is of another %s, %q", kind, own)
-	}
-	return r, err
 }
 
 // none is the error for a record that does not exist.
