@@ -71,7 +71,7 @@ type Engine struct {
 	holderEpoch     atomic.Uint64     // of the last write to the holders' bucket, see holderEpochOf
 	leftServerAt    atomic.Int64      // Unix ns when we last switched servers; see switchServerAfter
 
-	floors          [broker.PartitionsMax]atomic.Pointer[laneFloors] // of the last Queues
+	lanes           [broker.PartitionsMax]atomic.Pointer[lanesKnown] // of the last Queues
 	manyOffers      [broker.PartitionsMax]atomic.Bool                // see recordOfferCount
 	removeCheckedOn [broker.PartitionsMax]uint64                     // under which connection; watchIdentity's own
 

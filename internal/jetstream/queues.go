@@ -91,39 +91,83 @@ func (j *Engine) queues(ctx context.Context, p int) ([]broker.QueueStatus, error
 		}
 		lanes = append(lanes, others...)
 	}
-	known := j.floors[p].Load()
+	next := &lanesKnown{start, connection, make(map[string]knownLane, len(lanes))}
+	known := j.lanes[p].Load()
 	if known == nil || !known.created.Equal(start.created) || known.connection != connection {
-		known = &laneFloors{}
+		known = &lanesKnown{}
 	}
-	next := &laneFloors{start.created, connection, make(map[string]uint64, len(lanes))}
+	grown, all, err := j.grownSince(ctx, p, known, start.last)
+	if err != nil {
+		return nil, err
+	}
 	var group errgroup.Group
 	group.SetLimit(lanesAtOnce)
+	listed := slices.Clone(lanes)
 	for i := range lanes {
-		lane := &lanes[i]
-		lane.floor = max(lane.floor+1, start.first, known.of[laneFilter(p, lane.Agent, lane.Lane)]+1) - 1
+		lane, filter := &lanes[i], laneFilter(p, lanes[i].Agent, lanes[i].Lane)
+		before := known.of[filter]
+		if before.listed == *lane && !all && !grown[filter] {
+			*lane = before.aged
+			continue
+		}
+		lane.floor = max(lane.floor+1, start.first, before.aged.floor+1) - 1
 		group.Go(func() error { return j.age(ctx, p, lane) })
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	statuses := make([]broker.QueueStatus, 0, len(lanes))
-	for _, lane := range lanes {
+	for i, lane := range lanes {
 		if !lane.Oldest.IsZero() {
 			statuses = append(statuses, lane.QueueStatus)
-			next.of[laneFilter(p, lane.Agent, lane.Lane)] = lane.floor
+			next.of[laneFilter(p, lane.Agent, lane.Lane)] = knownLane{listed[i], lane}
 		}
 	}
-	j.floors[p].Store(next)
+	j.lanes[p].Store(next)
 	return statuses, nil
 }
 
-// laneFloors are the floors of the lanes at the last look, by their filters: no offer comes to a
-// lane before its first one, so the next search for that begins there. This holds for one stream,
-// and for a connection: an engine that restarts may have lost its last offers.
-type laneFloors struct {
-	created    time.Time // the stream
+// lanesKnown are the lanes of the last look, by their filters: the engine answers one question for the age of
+// a lane after the other. A lane is as it was if the engine lists it with the same numbers and it got no
+// offer: then it lost none either. And no offer comes to a lane before its first one, so the next search
+// for that begins there. All this holds for one stream, and for a connection: an engine that restarts may
+// have lost its last offers.
+type lanesKnown struct {
+	workState  // before the lanes were listed
 	connection uint64
-	of         map[string]uint64
+	of         map[string]knownLane
+}
+
+// knownLane is a lane as the engine listed it, and with its ages.
+type knownLane struct{ listed, aged laneState }
+
+// grownSince returns the filters of the lanes that got an offer since the last look, up to a sequence; all if
+// to read these offers takes longer than to read all lanes again.
+func (j *Engine) grownSince(ctx context.Context, p int, known *lanesKnown, last uint64) (grown map[string]bool, all bool, err error) {
+	if last-known.last >= uint64(len(known.of)) {
+		return nil, last != known.last, nil
+	}
+	filters := make([]string, last-known.last)
+	var group errgroup.Group
+	group.SetLimit(lanesAtOnce)
+	for i := range filters {
+		group.Go(func() error {
+			offer, err := j.getMessage(ctx, workStreams[p], getRequest{Seq: known.last + 1 + uint64(i)})
+			if errors.Is(err, broker.ErrNotFound) {
+				return nil
+			}
+			if key, ok := parseWorkSubject(offer.Subject); ok {
+				filters[i] = laneFilter(p, key.Agent, key.Lane)
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	grown = make(map[string]bool, len(filters))
+	for _, filter := range filters {
+		grown[filter] = true
+	}
+	return grown, false, err
 }
 
 // age reads when the first offers of a lane were queued; none is left if meanwhile the last one was taken.
@@ -230,6 +274,7 @@ type streamCount struct {
 	State   struct {
 		Messages int               `json:"messages"`
 		First    uint64            `json:"first_seq"`
+		Last     uint64            `json:"last_seq"`
 		Subjects map[string]uint64 `json:"subjects"`
 	} `json:"state"`
 	apiAnswer
@@ -245,9 +290,9 @@ func (j *Engine) countSubjects(ctx context.Context, stream, filter string, offse
 
 // workState is the state of the work stream.
 type workState struct {
-	first   uint64 // sequence of an offer
-	offers  int
-	created time.Time // the stream
+	first, last uint64 // sequences of offers
+	offers      int
+	created     time.Time // the stream
 }
 
 // workStart returns the state of a work stream. After the sentinel, if it exists, a search is fast.
@@ -257,7 +302,7 @@ func (j *Engine) workStart(ctx context.Context, p int) (workState, error) {
 	if err != nil {
 		return workState{}, err
 	}
-	start := workState{info.State.First, info.State.Messages, info.Created}
+	start := workState{info.State.First, info.State.Last, info.State.Messages, info.Created}
 	if _, exists := info.State.Subjects[first]; exists {
 		start.offers--
 		if message, err := j.getMessage(ctx, workStreams[p], getRequest{LastFor: first}); err == nil && message.Seq == start.first {
