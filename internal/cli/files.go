@@ -128,7 +128,7 @@ func inField(err error, field, more string) error {
 	return amended(err, func(e *protocol.Error) { e.Field, e.Message = field, e.Message+more })
 }
 
-// amended is a refusal with a change. An error that is none, or does not change, stays as it is.
+// amended returns a refusal with a change. Other errors are returned as they are.
 func amended(err error, change func(*protocol.Error)) error {
 	var e *protocol.Error
 	if !errors.As(err, &e) {
